@@ -121,7 +121,7 @@ __all__ = [
     "write_table",
 ]
 
-# Loaded when first asked for: they need numpy or more.
+# These are loaded at their first use, because they need numpy or more.
 _LATER = {
     "AGE": ("braided.eviction.policies.age", "AGE"),
     "AUTO": ("braided.eviction.policies.auto", "AUTO"),

@@ -1,4 +1,4 @@
-"""`python -m braided`, for where the `braided` script is not on the path."""
+"""`python -m braided`, for systems where the `braided` script is not on the path."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The public functions on Spark: each a spec, run by one front end. `import braided` loads neither Spark nor numba."""
+"""The public functions on Spark: each makes a spec, which one front end runs. Importing it loads no Spark or numba."""
 
 from __future__ import annotations
 
@@ -171,15 +171,15 @@ def join(
 ) -> DataFrame | tuple[DataFrame, DataFrame]:
     """Join two streaming DataFrames on equal keys, or by any predicate, within a window of time, exactly.
 
-    Every pair of rows with equal keys and times within the window comes out once, as a nested loop would
-    give them, as long as no row is more than `lateness` behind its stream's largest time. Later rows are joined
-    with the rows that are still stored, and counted. Duplicates multiply; null keys never match; rows with a null
-    time are counted and dropped. Two batch DataFrames become Spark's own join with the same columns.
+    The result has every pair of rows with equal keys and times within the window once, like a nested loop, as long as
+    no row is more than `lateness` behind its stream's largest time. Later rows are joined with the rows that are still
+    stored, and counted. Duplicate rows give duplicate pairs; null keys never match; rows with a null time are counted
+    and dropped. Two batch DataFrames are joined by Spark's own join with the same columns.
 
-    These are the rows of Spark's own stream join with watermarks of that lateness, except that Spark's drops late rows,
-    as ``late="drop"`` does. Without a watermark Spark's join keeps every row for ever and finds every pair. Braided
-    then learns a lateness of 10 seconds or more (`Lateness.floor`): a row that is later may lose pairs, and the driver
-    logs a warning once.
+    The result equals Spark's own stream join with watermarks of that lateness, except that Spark drops late rows, as
+    ``late="drop"`` does. Without a watermark, Spark's join keeps every row forever and finds every pair. Braided then
+    learns a lateness of 10 seconds or more (`Lateness.floor`): a row that is later may lose pairs, and the driver logs
+    a warning once.
 
     {options}
 
@@ -187,10 +187,10 @@ def join(
     -------
     DataFrame
         Key columns once (as on the left), the other left columns, the other right columns. With a condition, all
-        columns of both, as Spark's join has them: ``calls["ts"]``, ``alerts["ts"]`` and aliases are found in it.
+        columns of both, as in Spark's join: ``calls["ts"]``, ``alerts["ts"]`` and aliases work on it.
 
     Cost: one shuffle. State: every row that can still match, once. There are as many workers as
-    spark.sql.shuffle.partitions. A condition needs a classic session, and no Python function in it.
+    spark.sql.shuffle.partitions. A condition needs a classic session and cannot contain a Python function.
 
     Examples
     --------
@@ -203,17 +203,17 @@ def join(
     >>> braided.join(calls, alerts, (calls.phone == alerts.phone) & soon, "left").select(calls.phone, alerts.ts).columns
     ['phone', 'ts']
     """
-    given = locals()
+    arguments = locals()
     if condition is not None or is_condition(on):
         from braided.spark.condition_join import run_condition_join
 
-        options = condition_options(given)
+        options = condition_options(arguments)
         return run_condition_join(left, right, on if condition is None else condition, how, options)
     if time is None:
         raise OptionError(TIME_OR_CONDITION)
     if cap is not None:
-        raise OptionError(f"cap={cap!r}: is for a condition with a bound on one side only; write within= or between=")
-    spec = spec_of(JoinSpec, given)
+        raise OptionError(f"cap={cap!r}: needs a condition with a bound on one side; use within= or between= instead")
+    spec = spec_of(JoinSpec, arguments)
     if late == "side":
         from braided.spark.run_plan import run_join
 
@@ -278,16 +278,16 @@ def join_asof(
     suffixes: tuple[str, str] = ("", "_right"),
     name: str | None = None,
 ) -> DataFrame | tuple[DataFrame, DataFrame]:
-    """Give each row of a streaming DataFrame the row of another that has its key and the closest time.
+    """Join each row of a streaming DataFrame with the row of another that has the same key and the closest time.
 
-    The rows are those of `pandas.merge_asof`, polars' `join_asof` and DuckDB's ASOF JOIN over the finished streams, as
-    long as no row is more than `lateness` behind its stream's largest time, whatever the order of arrival. Of several
-    right rows of one key and time the largest answers: its columns' values are compared in order, null is the least.
+    The result equals `pandas.merge_asof`, polars' `join_asof` and DuckDB's ASOF JOIN over the complete streams, in any
+    order of arrival, as long as no row is more than `lateness` behind its stream's largest time. If several right rows
+    have the same key and time, the largest one is taken: the values of its columns are compared in order, nulls first.
 
-    A left row comes out when no row that is not late can be closer: when the right stream has passed its time by the
+    A left row is returned when no row that is not late can be closer: when the right stream has passed its time by the
     right lateness, and for ``forward`` and ``nearest`` by up to the tolerance more. Left rows without a key or a time
-    come out with nulls; right ones are counted and dropped. A late left row is counted, and comes out only if a
-    right row that is still kept answers it. A late right row answers what is still open.
+    are returned with nulls; such right rows are counted and dropped. A late left row is counted, and is returned only
+    if a matching right row is still stored. A late right row can match the left rows that still wait.
 
     {options}
 
@@ -296,9 +296,9 @@ def join_asof(
     DataFrame
         Key columns once (as on the left), the other left columns, the other right columns.
 
-    Cost: one shuffle; a sort of each batch by time and key. State: the rows that wait, of every key the right rows that
-    left rows to come may need, and the last before them for the tolerance. Keys stay on their workers: use more workers
-    than cores for level load. Batch DataFrames are joined key by key.
+    Cost: one shuffle; a sort of each batch by time and key. State: the rows that wait, and for every key the right rows
+    that future left rows may need, with the last one before them for the length of the tolerance. Keys do not move
+    between workers: use more workers than cores to balance the load. Batch DataFrames are joined key by key.
 
     Examples
     --------
@@ -348,17 +348,17 @@ def order(
     idle: Duration | None = DEFAULT_IDLE,
     name: str | None = None,
 ) -> DataFrame | tuple[DataFrame, DataFrame]:
-    """Put a streaming DataFrame in order of event time, with a delay that nobody has to choose.
+    """Put a streaming DataFrame in order of event time, with a learned delay.
 
-    Rows leave in event-time order per key. With ``key=None`` the whole stream is put in order, on one worker, and gets
-    a gap-free column ``seq``, since sinks keep no order. Ties break by the rows' content. A row leaves once its time is
-    more than K, the lateness, behind the largest time seen. When a stream falls silent, its last rows wait for the next
-    ones, and `braided.report` counts them. Batch DataFrames are sorted by Spark.
+    Rows are returned in event-time order per key. With ``key=None`` the whole stream is ordered, on one worker, and
+    gets a gap-free column ``seq``, because sinks do not keep the order. Rows of the same time are ordered by content. A
+    row is returned when its time is more than K, the lateness, behind the largest time seen. When a stream becomes
+    silent, its last rows wait for the next ones, and `braided.report` counts them. Spark sorts batch DataFrames.
 
     {options}
 
-    A row more than an hour (`Lateness.ceiling`) ahead of all others is quarantined: it waits until other rows come near
-    its time. If its stream goes on for more than an hour without coming near, it leaves marked as late.
+    A row more than an hour (`Lateness.ceiling`) ahead of all others is quarantined: it waits until other rows reach its
+    time. If its stream continues for more than an hour without reaching it, the row is returned and marked as late.
 
     Cost: one shuffle, a sort of each batch, one write and read of rows that wait. State: the rows that wait.
 
@@ -409,10 +409,10 @@ def merge(
     idle: Duration | None = DEFAULT_IDLE,
     name: str | None = None,
 ) -> DataFrame | tuple[DataFrame, DataFrame]:
-    """Merge streaming DataFrames of one schema into one in order of event time.
+    """Merge streaming DataFrames of one schema into one stream in order of event time.
 
-    As `braided.order`, over several inputs: a row leaves once its time is more than K behind the largest time of
-    *every* input that is not idle, each with a K of its own. Ties break by (time, input, content).
+    This is `braided.order` over several inputs: a row is returned when its time is more than K behind the largest time
+    of *every* input that is not idle. Each input has its own K. The order is by (time, input, content).
 
     {options}
 
@@ -494,11 +494,11 @@ def multijoin(
 ) -> DataFrame | tuple[DataFrame, DataFrame]:
     """Join 2 to 8 streaming DataFrames on a common key within a window of time, exactly.
 
-    Every combination of one row from each stream with equal keys and ``max(time) - min(time) <= within`` comes out
-    once, as a nested loop would give them, as long as no row is more than `lateness` behind its stream's largest time.
-    Duplicates multiply; null keys never match; rows with a null time are counted and dropped. Two streams give the rows
-    of `braided.join`. Batch DataFrames become Spark's own joins with the same columns. While routing changes, rows
-    are stored under the old and the new assignment.
+    The result has every combination of one row from each stream with equal keys and
+    ``max(time) - min(time) <= within`` once, like a nested loop, as long as no row is more than `lateness` behind its
+    stream's largest time. Duplicate rows give duplicate combinations; null keys never match; rows with a null time are
+    counted and dropped. For two streams the result equals `braided.join`. Batch DataFrames are joined by Spark's own
+    joins with the same columns. While the routing changes, rows are stored under the old and the new assignment.
 
     {options}
 
@@ -507,8 +507,8 @@ def multijoin(
     DataFrame
         Key columns once (as in the first stream), then the other columns of each stream in order.
 
-    Cost: one shuffle. State: every row that can still be part of a result, once. The slowest stream decides how long: a
-    row stays until all other streams have passed it. Not supported: outer joins, predicates.
+    Cost: one shuffle. State: every row that can still be part of a result, once. The slowest stream decides how long a
+    row is stored: until all other streams have passed it. Not supported: outer joins, predicates.
 
     Examples
     --------
@@ -536,23 +536,23 @@ def join_group(
     control: Control = None,
     redact: bool = False,
 ) -> DataFrame:
-    """Run several joins over the same streams under one budget.
+    """Run several joins over the same streams with one memory budget.
 
-    A row is kept once for all joins that it serves, its credit sums over them, and a row of one stream or join can
-    displace one of another. Every row that comes out is a row of the exact join, once; only some are missing.
-    `streams` has the streaming DataFrames by the names that the joins use. `control` is only for groups in which every
-    stream has one key for all its joins, and one stream is in all of them.
+    A row is stored once for all joins that use it, and its credit is the sum over these joins. A row of one stream or
+    join can evict a row of another. Every result row is a row of the exact join, and comes once; some may be missing.
+    `streams` maps the names that the joins use to streaming DataFrames. `control` works only if every stream has the
+    same key in all its joins, and one stream is in all joins.
 
     {options}
 
     Returns
     -------
     DataFrame
-        A column ``join`` that names the join of a row, and for each join a struct of its columns, null in the rows of
-        the others: ``df.where("join = 'by_phone'").select("by_phone.*")``. One DataFrame, because two sinks would be
-        two queries with a budget each.
+        A column ``join`` with the name of the row's join, and for each join a struct of its columns, which is null in
+        the rows of other joins: ``df.where("join = 'by_phone'").select("by_phone.*")``. It is one DataFrame, because
+        two sinks would be two queries, each with its own budget.
 
-    Rows are put in order first, so results come later by the lateness. A budget cannot span workers: where a stream
+    Rows are put in order first, which delays results by the lateness. A budget cannot be shared by workers: if a stream
     has different keys in different joins, one worker does all the work.
 
     Examples
@@ -590,9 +590,9 @@ def match(
 ) -> DataFrame:
     """Find the matches of a pattern in a streaming DataFrame, as SQL's MATCH_RECOGNIZE does, in any order of arrival.
 
-    The result is that of SQL:2016 over the rows of each key in order of (time, content). A match leaves as soon as no
-    alternative that SQL prefers is possible any more: by its rows, or since the stream has gone on for `within`. Rows
-    that are late are counted and left out. When a stream falls silent, its last matches wait for the next rows.
+    The result is that of SQL:2016 over the rows of each key in order of (time, content). A match is returned as soon as
+    no match that SQL prefers is possible any more: because of its rows, or because the stream has advanced by `within`.
+    Late rows are counted and left out. When a stream becomes silent, its last matches wait for the next rows.
 
     {options}
 
@@ -602,9 +602,9 @@ def match(
         One row per match: the key columns, then the measures. With ``rows='all'``: all columns of the input, then the
         measures.
 
-    Cost: one shuffle; a sort of each batch by time and key. State: the rows that wait, and of every key those from the
-    first match that is open. Keys stay on their workers: use more workers than cores for level load. Batch DataFrames
-    are searched key by key. ``$`` needs `forget` on a stream.
+    Cost: one shuffle; a sort of each batch by time and key. State: the rows that wait, and for every key the rows from
+    the start of its first open match. Keys do not move between workers: use more workers than cores to balance the
+    load. Batch DataFrames are searched key by key. On a stream, ``$`` needs `forget`.
 
     Examples
     --------
@@ -633,20 +633,22 @@ def row_windows(
 ) -> DataFrame:
     """Aggregate a streaming DataFrame over windows of a number of rows of each key, in order of event time.
 
-    Rows may arrive in any order. Windows begin with the first row of a key, then every `every` rows. A window leaves
-    when a row comes that exceeds it, and has the time of its first row (StreamCloud, II.A). The same is a step of
-    `braided.stream`: ``aggregate(by="cell", rows=100, every=10, n="count(*)")``. Late rows are counted and left out.
+    Rows may arrive in any order. The first window begins with the first row of a key, and a new one begins after every
+    `every` rows. A window is returned when the first row after it comes, and has the time of its first row
+    (StreamCloud, II.A). It is also a step of `braided.stream`:
+    ``aggregate(by="cell", rows=100, every=10, n="count(*)")``. Late rows are counted and left out.
 
     {options}
 
     Returns
     -------
     DataFrame
-        The key columns, the time, the values. Sums of whole numbers are bigint and fail where they do not fit.
+        The key columns, the time, the values. Sums of integers are bigint, and an overflow is an error.
 
-    Cost: one shuffle; a sort of each batch by time and key. State: the rows that wait, and of every key at most a
-    window's rows, until `forget`. Keys stay on their workers: use more workers than cores
-    for level load. Batch DataFrames are aggregated key by key. A window's time may be of any age: give it no watermark.
+    Cost: one shuffle; a sort of each batch by time and key. State: the rows that wait, and for every key at most the
+    rows of one window, until `forget`. Keys do not move between workers: use more workers than cores to balance the
+    load. Batch DataFrames are aggregated key by key. Do not set a watermark on the result: a window's time can be of
+    any age.
 
     Examples
     --------
@@ -670,12 +672,13 @@ def detect(
     idle: Duration | None = None,
     name: str | None = None,
 ) -> DataFrame:
-    """Run a hierarchy of detectors over streaming DataFrames: each sees its events in order, and publishes others.
+    """Run a hierarchy of detectors over streaming DataFrames: each gets its events in order, and publishes new events.
 
-    `streams` names the event types that come from outside. A detector subscribes to types and publishes one; others may
-    subscribe to that. Rows may arrive in any order. A detector sees events in order of time once nothing before them
-    can come, given how late rows are, and how much earlier than their triggers the detectors below it date their
-    events; both are learned. Events that come too late for a detector are counted and not seen by it.
+    `streams` maps the event types that come from outside to DataFrames. A detector subscribes to some types and
+    publishes one type, to which other detectors may subscribe. Rows may arrive in any order. A detector gets events in
+    order of time, when no earlier event can come any more. This depends on how late rows are, and on how much earlier
+    than their triggers other detectors date the events that they publish; Braided learns both. Events that come too
+    late for a detector are counted, and the detector does not get them.
 
     {options}
 
@@ -683,11 +686,12 @@ def detect(
     -------
     DataFrame
         One row per published event: ``type``, the key, the time, ``at`` (the time of the event that triggered it) and a
-        struct for each type, null but for the row's own. With `types` as one name: the key and that type's columns.
+        struct for each type, which is null unless it is the row's type. If `types` is one name: the key and the columns
+        of that type.
 
-    Cost: one shuffle, whatever the depth; a sort of each batch by time, and by key for each detector. State: rows and
-    events that wait, and what detectors save of every key. Keys stay on their workers: use more workers than cores for
-    level load. Batch DataFrames are run key by key.
+    Cost: one shuffle for any depth; a sort of each batch by time, and by key for each detector. State: rows and events
+    that wait, and the state that detectors save for every key. Keys do not move between workers: use more workers than
+    cores to balance the load. Batch DataFrames are run key by key.
 
     Examples
     --------
@@ -710,25 +714,27 @@ def sql(
     args: Mapping[str, object] | Sequence[object] | None = None,
     **options: SqlOption,
 ) -> DataFrame:
-    """Run a continuous query in Spark SQL, with its joins of streams and its patterns done by Braided.
+    """Run a continuous query in Spark SQL, in which Braided runs the joins of streams and the patterns.
 
-    The text is what ``spark.sql`` takes, over streams by name. Spark analyses it first: its names, types and errors
-    count. Then every join of two or more streams is taken out and becomes a `braided.join` of its kind, with the
-    equalities of its condition as keys, the comparisons of times as bounds and the rest as a predicate; streams are
-    filtered first, and columns that nothing reads are neither shuffled nor stored. ``EXISTS`` and ``IN`` become semi
-    joins, ``NOT EXISTS`` an anti join, ``ASOF JOIN`` a `braided.join_asof`. A ``MATCH_RECOGNIZE`` clause, which Spark
-    does not know, becomes a `braided.match` (docs/reference/match.md). Everything else (projections, aggregates,
-    ``HAVING``, ``UNION ALL``, joins with tables) goes to Spark as text. `braided.explain` shows the joins and patterns.
+    The text is the same as for ``spark.sql``, with streams by name. Spark analyses it first, so its names, types and
+    errors are Spark's. Then every join of two or more streams becomes a `braided.join` of the same kind: the equalities
+    in its condition are the keys, the comparisons of times are the bounds, and the rest is the predicate. Streams are
+    filtered before the join, and unused columns are neither shuffled nor stored. ``EXISTS`` and ``IN`` become semi
+    joins, ``NOT EXISTS`` becomes an anti join, and ``ASOF JOIN`` a `braided.join_asof`. A ``MATCH_RECOGNIZE`` clause,
+    which Spark does not support, becomes a `braided.match` (docs/reference/match.md). Spark runs everything else
+    (projections, aggregates, ``HAVING``, ``UNION ALL``, joins with tables). `braided.explain` shows the joins and
+    patterns.
 
     Parameters
     ----------
-    text : a SELECT. Times of two streams must be bounded on both sides, as for Spark's own joins, in any arrangement.
-    streams : the streaming DataFrames by the names that the text uses. None: the temporary views of the session that
+    text : a SELECT. The times of two streams must be bounded on both sides, as for Spark's own joins, in any form.
+    streams : maps the names that the text uses to streaming DataFrames. None: all temporary views of the session that
         are streams.
-    args : values for parameter markers, as for ``spark.sql``: by name for ``:name``, a list for ``?``.
-    options : of every join: lateness, late, idle, partition, memory, evict, share, shed, name, control, redact; cap,
-        how far apart two times are at most that comparisons bound on one side only; of patterns lateness and name. A
-        hint sets those of one join, by the alias of its input: ``/*+ BRAIDED('a', 'lateness=1 hour') */``.
+    args : values for parameter markers, as for ``spark.sql``: a dict for ``:name``, a list for ``?``.
+    options : for every join: lateness, late, idle, partition, memory, evict, share, shed, name, control, redact; also
+        cap, the largest distance of two times if the condition bounds them on one side only. For patterns: lateness and
+        name. A hint sets the options of one join, by the alias of its input:
+        ``/*+ BRAIDED('a', 'lateness=1 hour') */``.
 
     Not supported: ``NOT IN`` over a stream, bounds in months, bounds that are columns without a hint.
 
@@ -746,16 +752,16 @@ def sql(
 
 
 def stream(df: DataFrame, *, time: str, lateness: LatenessOption | None = None) -> Query:
-    """Write a continuous query step by step over a streaming DataFrame; `Query.df` is the DataFrame of its rows.
+    """Write a continuous query step by step over a streaming DataFrame; `Query.df` is the resulting DataFrame.
 
     Steps are ``where``, ``select``, ``cases``, ``union``, ``join``, ``multijoin``, ``join_asof``, ``order`` and
-    ``aggregate``. They make what the functions of these names and `braided.sql` make: a windowed aggregate after a join
-    begins in the join's workers, and a condition after a join moves into it.
+    ``aggregate``. They are optimised like `braided.sql`: a windowed aggregate after a join begins in the join's
+    workers, and a condition after a join moves into it.
 
     Parameters
     ----------
     time : the event-time column.
-    lateness : how late rows may be, for the joins, orders and aggregates that the stream comes to.
+    lateness : how late rows may be, for all joins, orders and aggregates of this stream.
 
     >>> joined = braided.stream(calls, time="ts").join(
     ...     braided.stream(alerts, time="ts"), on="phone", within="10 seconds")
@@ -777,23 +783,25 @@ def deploy(
     costs: Mapping[str, Cost] | Deployment | str | PathLike[str] | None = None,
     max_files: int | None = None,
 ) -> Deployment:
-    """Lay a query of `braided.stream` out as one Spark query, or as several that topics couple, under one handle.
+    """Run a query of `braided.stream` as one Spark query, or as several connected by topics, under one handle.
 
-    These are StreamCloud's three strategies (III.A, Figure 2). Results go to a topic in every one, exactly once: each
-    stage commits its batches by manifests, and the next reads what is committed. Each hop adds a batch to the delay.
+    These are StreamCloud's three strategies (III.A, Figure 2). In each of them, results go to a topic exactly once:
+    each stage commits its batches by manifests, and the next stage reads committed batches only. Each stage adds the
+    time of one batch to the delay.
 
     Parameters
     ----------
-    topics : a directory for the topics and checkpoints of all stages. A query that was deployed there goes on.
+    topics : a directory for the topics and checkpoints of all stages. A query that was deployed there continues.
     strategy : ``"query"``: all in one Spark query, with a shuffle for each stateful step. ``"operator"``: a query for
         each step. ``"subquery"``: a query for each stateful step with the stateless ones after it.
-    processors : how many shuffle partitions all stages have together; by default those of the session.
-    costs : another run of the query: its deployment, its `topics`, or `Deployment.costs`. Partitions are shared out in
-        proportion to what its stages took, when the query is first deployed. By default all get the same.
-    max_files : a stage reads at most so many files of a topic in a batch, but always a whole batch of the stage before
-        it; by default all there are.
+    processors : the number of shuffle partitions of all stages together; by default that of the session.
+    costs : another run of the query: its deployment, its `topics`, or `Deployment.costs`. When the query is first
+        deployed, its stages get partitions in proportion to their time in that run. By default all get the same number.
+    max_files : how many files of a topic a stage reads at most in one batch, but always a whole batch of the previous
+        stage; by default all files.
 
-    ``start()`` runs all stages until ``stop()``, ``run()`` processes what is there, ``print(deployment)`` shows them.
+    ``start()`` runs all stages until ``stop()``, ``run()`` processes the available input, and ``print(deployment)``
+    shows the stages.
 
     >>> joined = braided.stream(calls, time="ts", lateness="30 seconds").join(
     ...     braided.stream(alerts, time="ts", lateness="30 seconds"), on="phone", within="10 seconds")
@@ -819,24 +827,24 @@ def files(
 ) -> DataFrame:
     """Return a directory of files, or a topic, as a streaming DataFrame that braided operators read without the JVM.
 
-    It is ``spark.readStream`` of that directory, and behaves as it does anywhere. Where an operator of Braided takes
-    it, also after ``select`` and ``drop`` of columns and a ``where`` that compiles (docs/reference/where.md), Spark
-    hands out the names of new files, keeps the offsets, and the operator's own tasks read the files: only the columns
-    that are needed, and only row groups that may have a row for the filters. ``braided.explain`` says which way is
-    taken and why. Only local Parquet files are read directly; others, and those with a watermark, are read by Spark.
-    What `braided.write_files` wrote is a topic: only committed files are read, and offsets are the numbers of
-    manifests.
+    Everywhere else it behaves like ``spark.readStream`` of that directory. If an operator of Braided reads it, also
+    after ``select`` and ``drop`` of columns and a ``where`` that compiles (docs/reference/where.md), Spark only lists
+    the new files and keeps the offsets. The operator's own tasks read the files: only the columns that are needed, and
+    only row groups that may have rows for the filters. ``braided.explain`` shows whether files are read this way, and
+    why. Only local Parquet files are read this way; Spark reads other files, and streams with a watermark. A directory
+    that `braided.write_files` wrote is a topic: only committed files are read, and offsets are manifest numbers.
 
     Parameters
     ----------
-    path : the directory. Files must appear whole, as for Spark's own source (moved there, or renamed); or a topic.
-    format : any that Spark's source knows.
-    schema : the columns; by default those of the files that are there now.
-    max_files : at most so many new files in a batch; by default all there are.
-    reader : a name for a reader of a topic; what it has not read yet is kept by `Topic.retain` and `Topic.compact`.
+    path : the directory, or a topic. As for Spark's own source, files must be moved or renamed into the directory, so
+        that they are complete when they appear.
+    format : any format of Spark's file source.
+    schema : the columns; by default those of the files in the directory now.
+    max_files : how many new files a batch has at most; by default all.
+    reader : a name for a reader of a topic; `Topic.retain` and `Topic.compact` keep the entries that it has not read.
     options : further options of Spark's source, such as ``{"ignoreCorruptFiles": "true"}``.
 
-    In a query's progress, ``numInputRows`` counts files then; ``braided.report`` counts rows.
+    When tasks read the files, ``numInputRows`` in the query's progress counts files; ``braided.report`` counts rows.
 
     >>> braided.files(spark, calls_dir, max_files=10).columns
     ['phone', 'ts', 'cell']
@@ -860,21 +868,22 @@ def write_files(
 ) -> StreamingQuery:
     """Start a query that writes a streaming DataFrame as Parquet files into a topic, exactly once.
 
-    Where `df` comes straight from a braided operator (columns may be chosen and renamed), its workers write the files
-    and no row passes through the JVM; else a task after `df` writes them. Every batch is committed by one manifest,
-    which is created whole and exclusively: a batch that runs again, a task that ran twice or a second query on the same
-    checkpoint leaves nothing twice. Files that no manifest names are no part of the topic, and are swept.
+    If `df` comes directly from a braided operator (columns may be selected and renamed), its workers write the files,
+    and no row passes through the JVM; otherwise a task after `df` writes them. Every batch is committed by one
+    manifest, which is created atomically and only once. So nothing is written twice if a batch runs again, a task runs
+    twice, or a second query runs on the same checkpoint. Files that no manifest names are not part of the topic, and
+    are deleted later.
 
     Parameters
     ----------
-    path : a directory for the topic, new, or of this very query.
+    path : a directory for the topic: a new one, or that of this same query.
     checkpoint : the query's checkpoint.
-    trigger : a duration between batches; ``"available now"`` to process what is there and stop; by default a batch
-        follows the other.
+    trigger : a duration between batches; ``"available now"`` to process the available input and stop; by default each
+        batch starts when the previous one ends.
     name : the query's name.
-    compact : True to make few large files of the many small ones of old batches while the query runs, beside its
-        batches (`Topic.compact`). Streams that read the topic then need a `reader` name.
-    keep : how many of the newest entries to keep; older ones go, beside the batches, once no reader needs them
+    compact : True to rewrite the many small files of old batches as few large ones in the background, while the query
+        runs (`Topic.compact`). Streams that read the topic then need a `reader` name.
+    keep : how many of the newest entries to keep; older ones are deleted in the background when no reader needs them
         (`Topic.retain`). None keeps all.
 
     Read it with `braided.files` as a stream, or with any reader of Parquet from the files of `braided.topic`.
@@ -891,11 +900,10 @@ def write_files(
 
 
 def register(spark: SparkSession) -> None:
-    """Register ``format("braided")`` in a session, where Spark does not find it by itself.
+    """Register ``format("braided")`` in a session, in case Spark does not find it by itself.
 
-    Spark finds it where the Python that it starts on the driver's machine (``PYSPARK_DRIVER_PYTHON``,
-    ``PYSPARK_PYTHON`` or ``python3``) has this package; its workers need the package anyway. See
-    docs/how-to/sources.md.
+    Spark finds it if the Python that it starts on the driver's machine (``PYSPARK_DRIVER_PYTHON``, ``PYSPARK_PYTHON``
+    or ``python3``) has this package. The Python workers need the package in any case. See docs/how-to/sources.md.
 
     >>> braided.register(spark)
     >>> spark.range(3).write.format("braided").mode("append").save(numbers_dir)
@@ -908,10 +916,10 @@ def register(spark: SparkSession) -> None:
 
 
 def topic(path: str | PathLike[str]) -> Topic:
-    """Return a topic that `braided.write_files` made: its committed files, retention and compaction.
+    """Return a topic that `braided.write_files` wrote: its committed files, retention and compaction.
 
-    ``pandas.read_parquet(braided.topic(path).files())``, and likewise for polars, DuckDB and Spark, reads what is
-    committed, and nothing else. A plain ``spark.read.parquet(path)`` finds no file: data lies in a hidden folder.
+    ``pandas.read_parquet(braided.topic(path).files())`` reads exactly the committed rows; polars, DuckDB and Spark can
+    read the same files. A plain ``spark.read.parquet(path)`` finds no files, because they are in a hidden folder.
 
     >>> query = braided.write_files(calls, topic_dir, checkpoint=f"{topic_dir}-checkpoint", trigger="available now")
     >>> query.awaitTermination()
@@ -935,19 +943,19 @@ def table(
 ) -> DataFrame:
     """Return a Delta table as a streaming DataFrame that braided operators read without the JVM.
 
-    The stream begins with all rows that the table has, and goes on with the new files of each version. Where an
-    operator of Braided takes it, also after ``select`` and ``drop`` of columns and a ``where`` that compiles
-    (docs/reference/where.md), only names of files are handed out, and the operator's own tasks read them. Compaction
-    (``OPTIMIZE``) adds no row and is passed over. A version that deletes or changes rows stops the query, and so do
-    deletion vectors and columns that are mapped to other names.
+    The stream begins with all rows of the table, and continues with the new files of each version. If an operator of
+    Braided reads it, also after ``select`` and ``drop`` of columns and a ``where`` that compiles
+    (docs/reference/where.md), Spark only passes the names of files, and the operator's own tasks read them. Compaction
+    (``OPTIMIZE``) adds no rows and is skipped. The query stops at a version that deletes or changes rows, at deletion
+    vectors, and at columns that are mapped to other names.
 
     Parameters
     ----------
     table : ``"delta:<path or URL>"``.
-    max_files : at most so many files in a batch; by default all there are.
-    add_columns : True to go on without columns that are added to the table while the query runs; they are read after a
-        restart. By default the query stops, and says which it is.
-    options : storage options of ``deltalake``. Tasks read by fsspec, whose credentials come from their environment.
+    max_files : how many files a batch has at most; by default all.
+    add_columns : True to continue without columns that are added to the table while the query runs; they are read after
+        a restart. By default the query stops with an error that names the column.
+    options : storage options of ``deltalake``. Tasks read with fsspec, which takes credentials from their environment.
 
     Needs ``braided[delta]``; see docs/how-to/tables.md.
     """
@@ -971,26 +979,26 @@ def write_table(
 ) -> StreamingQuery:
     """Start a query that appends a streaming DataFrame to a Delta or Iceberg table, exactly once.
 
-    Where `df` comes straight from a braided operator (columns may be chosen and renamed), its workers write the files
-    and no row passes through the JVM; else a task after `df` writes them. The driver commits their names, once a batch,
-    together with the number of the batch: one that runs again, after a crash or by a second driver on the same
-    checkpoint, adds nothing. Other programs may write to the table meanwhile.
+    If `df` comes directly from a braided operator (columns may be selected and renamed), its workers write the files,
+    and no row passes through the JVM; otherwise a task after `df` writes them. The driver commits their names once per
+    batch, together with the number of the batch. A batch that runs again, after a crash or by a second driver on the
+    same checkpoint, adds nothing. Other programs may write to the table at the same time.
 
     Parameters
     ----------
-    table : ``"delta:<path or URL>"`` or ``"iceberg:<catalog>.<namespace>.<table>"``; it is made if there is none.
+    table : ``"delta:<path or URL>"`` or ``"iceberg:<catalog>.<namespace>.<table>"``; it is created if it is missing.
     checkpoint : the query's checkpoint.
-    trigger : a duration between batches; ``"available now"`` to process what is there and stop; by default a batch
-        follows the other.
+    trigger : a duration between batches; ``"available now"`` to process the available input and stop; by default each
+        batch starts when the previous one ends.
     name : the query's name.
-    partition_by : columns by whose values a new table is partitioned; for Iceberg also ``"day(ts)"``, and ``year``,
-        ``month`` and ``hour``. A table that is there keeps its own; every partition is a file in every batch.
-    file_size : about how large a file is; what is too small for that in one batch stays small.
-    add_columns : True to add columns to the table that only `df` has, and to let those be null that only the table has.
-        By default both stop the query, as other types always do, with the column's name.
-    optimize : True to rewrite small files as larger ones every 50 batches, beside them (Delta only).
-    options : storage options of ``deltalake``, or properties of the catalog, for the driver. Tasks write by fsspec,
-        whose credentials come from their environment.
+    partition_by : the partition columns of a new table; for Iceberg also ``"day(ts)"``, and ``year``, ``month`` and
+        ``hour``. An existing table keeps its own. Every batch writes one file for each partition value in it.
+    file_size : the approximate size of a file; a batch with less data writes smaller files.
+    add_columns : True to add columns that only `df` has to the table, and to write nulls into columns that only the
+        table has. By default both stop the query with an error that names the column. Other types always stop it.
+    optimize : True to rewrite small files as larger ones every 50 batches, in the background (Delta only).
+    options : storage options of ``deltalake``, or properties of the catalog, for the driver. Tasks write with fsspec,
+        which takes credentials from their environment.
 
     Needs ``braided[delta]`` or ``braided[iceberg]``; see docs/how-to/tables.md.
     """
@@ -1011,10 +1019,10 @@ def write_table(
 
 
 def explain(df: DataFrame, *, svg: str | PathLike[str] | None = None) -> None:
-    """Print what the braided operators of a DataFrame do and how their rows are laid over workers.
+    """Print what the braided operators of a DataFrame do and how their rows are distributed over workers.
 
-    With `svg`, the whole query is drawn into a file of that name too, from its sources to its result: Braided's
-    operators with all that is printed, and those of Spark between them.
+    With `svg`, the whole query is also drawn into a file of that name, from its sources to its result: Braided's
+    operators with the printed text, and Spark's operators between them.
 
     >>> braided.explain(braided.join(calls, alerts, on="phone", time="ts", within="10 seconds", name="hits"))
     hits: joins on phone, -10 seconds <= r.t - l.t <= 10 seconds
@@ -1035,11 +1043,11 @@ def explain(df: DataFrame, *, svg: str | PathLike[str] | None = None) -> None:
 def scale(
     control: str | PathLike[str] | StreamingQueryLike, workers: int | Literal["auto"], *, name: str | None = None
 ) -> None:
-    """Change how many workers a join uses while it runs; ``"auto"`` lets the load decide.
+    """Change how many workers a join uses while it runs; with ``"auto"`` the number follows the load.
 
-    `control` is the running query, where `name` chooses one of several joins, or the join's control directory. It
-    changes with the next batches, without a restart and without moving state. At most as many workers as the query has
-    shuffle partitions are used.
+    `control` is the running query (`name` then selects one of several joins) or the join's control directory. The
+    change takes effect within the next batches, without a restart and without moving state. The join never uses more
+    workers than the query has shuffle partitions.
 
     >>> braided.scale(control, 2)
     """
@@ -1049,22 +1057,22 @@ def scale(
 
 
 def state(checkpoint: str | PathLike[str], *, spark: SparkSession | None = None, redact: bool = False) -> QueryState:
-    """Return what is in the state of a query, also of one that has stopped: rows, sizes, times, heaviest keys, files.
+    """Return the content of a query's state, also of a stopped query: rows, sizes, times, heaviest keys, files.
 
-    It is read by Spark's own state readers, as the last committed batch left it, and nothing in the checkpoint changes.
-    ``state["hits-1"]`` is an operator: ``.rows("left")`` is an Arrow table, which stays in the files that it is mapped
-    from, ``.batches("left")`` yields it a block at a time, ``.relation("left")`` is a relation of DuckDB,
-    ``.summary()`` has rows, bytes and times by worker, ``.heaviest("left")`` keys, ``.files()`` the files of each
-    worker. It prints as a summary; ``.to_dict()`` is plain JSON.
+    Spark's own state readers read the state of the last committed batch; the checkpoint is not changed.
+    ``state["hits-1"]`` is an operator: ``.rows("left")`` is an Arrow table, memory-mapped from its files,
+    ``.batches("left")`` yields it one block at a time, ``.relation("left")`` is a DuckDB relation, ``.summary()`` has
+    rows, bytes and times by worker, ``.heaviest("left")`` has the keys with the most rows, and ``.files()`` the files
+    of each worker. It prints as a summary; ``.to_dict()`` is plain JSON.
 
     Parameters
     ----------
-    checkpoint : the checkpoint of the query. Of a running query it must be read again if its files go meanwhile.
-    spark : the session that reads; by default the active one, else a new one.
-    redact : no values of keys: the heaviest are shown by their hashes, and rows are refused.
+    checkpoint : the checkpoint of the query. If a running query deletes files while they are read, read it again.
+    spark : the session that reads; by default the active one, or else a new one.
+    redact : True to hide the values of keys: the heaviest keys are shown as hashes, and reading rows is refused.
 
-    >>> found = braided.state(check_dir)[0]
-    >>> found.kind, found.rows("left").num_rows
+    >>> operator = braided.state(check_dir)[0]
+    >>> operator.kind, operator.rows("left").num_rows
     ('join', 1)
     """
     from braided.spark.state_reader import read_state
@@ -1075,13 +1083,14 @@ def state(checkpoint: str | PathLike[str], *, spark: SparkSession | None = None,
 def forget_control(query: str | None = None, *, root: str | PathLike[str] | None = None) -> list[str]:
     """Delete control directories that queries left behind; return the ids of those queries.
 
-    By default those of queries whose checkpoint, on this machine, is gone. Those of Spark's own temporary checkpoints,
-    and those that nothing has used for 30 days since, go by themselves when a session first makes an adaptive join.
+    Control directories are in the query's checkpoint by default, and are deleted with it. This function is for those
+    below a folder that ``spark.braided.control`` names. By default it deletes the directories of all queries whose
+    checkpoint was on this machine and does not exist any more.
 
     Parameters
     ----------
-    query : the id of a query, whose directories are then deleted wherever its checkpoint is.
-    root : what ``spark.braided.control`` names; by default the place in the user's cache directory.
+    query : the id of a query; its directories are deleted, even if its checkpoint still exists.
+    root : the value of ``spark.braided.control``; by default a folder in the user's cache directory.
 
     >>> braided.forget_control(root=control)
     []
@@ -1092,11 +1101,11 @@ def forget_control(query: str | None = None, *, root: str | PathLike[str] | None
 
 
 def report(query: StreamingQueryLike, name: str | None = None, *, full: bool = False) -> Report:
-    """Return what a braided operator of a query reports: rows, results, lateness, state, load and routing.
+    """Return the report of a braided operator in a query: rows, results, lateness, state, load and routing.
 
-    With several operators in one query, `name` chooses one; the default is the one that was made last, which is usually
-    the last in the flow. Totals are kept in the checkpoint, so they survive a restart. Prints as a small table with
-    the busiest workers; with ``full=True`` it prints all of them. ``.to_dict()`` is plain JSON, and always complete.
+    If a query has several operators, `name` selects one; the default is the one that was made last, which is usually
+    the last in the flow. Totals are kept in the checkpoint, so they survive a restart. It prints as a small table with
+    the busiest workers, or with all workers if ``full=True``. ``.to_dict()`` is plain JSON, and always complete.
 
     >>> braided.report(query, "hits").query["results"]
     1
@@ -1118,17 +1127,17 @@ def dashboard(
 ) -> Dashboard:
     """Serve a live page of the session's queries: rates, batch times, workers, hot keys, decisions, time, memory.
 
-    It shows what Spark's progress and the operators' reports say, also of queries that are not Braided's, and keeps the
-    last batches of the last runs. It outlives the queries; ``close()`` ends it. It costs less than a hundredth of
-    a batch, on the driver.
+    It shows Spark's progress and the operators' reports, also for queries without Braided, and keeps the last batches
+    of the last runs. It continues after the queries end, until ``close()``. It costs less than 1 % of the time of a
+    batch, on the driver.
 
     Parameters
     ----------
-    host, port : where to listen; by default only this machine can, on any free port.
-    token : what the address must have where others can reach it; by default one is made, and ``url`` has it.
-    redact : no values of keys, and no texts of errors; keys are shown by their hashes.
+    host, port : where to listen; by default a free port that only this machine can reach.
+    token : the token that the address must contain if other machines can reach it; by default a new one, see ``url``.
+    redact : True to hide the values of keys and the texts of errors; keys are shown as hashes.
     history : a directory to which all events are appended, for ``braided report`` and ``braided dash``, at most 128 MB.
-    fleet : also show this fleet: its peers and their loads, who hosts what, moves. Close it after the page.
+    fleet : also show this fleet: its peers, their loads, their components and migrations. Close it after the page.
 
     >>> with braided.dashboard(spark) as page:
     ...     page.url.startswith("http://127.0.0.1:")
@@ -1150,14 +1159,15 @@ def metrics(
 ) -> MetricsEndpoint:
     """Serve the figures of the session's queries for Prometheus: rows, late rows, results, batch times, state, loads.
 
-    docs/how-to/metrics.md lists all names and units. Values of keys are never among them. ``close()`` ends it; a scrape
-    reads what the last batch reported, and starts nothing.
+    docs/how-to/metrics.md lists all names and units. Values of keys are never among them. A scrape reads the report of
+    the last batch, and starts no work. ``close()`` ends the endpoint.
 
     Parameters
     ----------
-    host, port : where to listen; by default only this machine can. ``port=0`` takes a free one.
-    token : the bearer that a scrape must show where others can reach it; by default one is made, see ``token``.
-    fleet : also the figures of this fleet: its peers and their loads, the states of its jobs. Close it afterwards.
+    host, port : where to listen; by default only this machine can reach it. ``port=0`` takes a free port.
+    token : the bearer token that a scrape must send if other machines can reach it; by default a new one, see
+        ``token``.
+    fleet : also the figures of this fleet: its peers, their loads and the states of its jobs. Close it afterwards.
 
     >>> with braided.metrics(spark, port=0) as endpoint:
     ...     endpoint.url.endswith("/metrics")

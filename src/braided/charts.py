@@ -1,4 +1,4 @@
-"""Line charts as SVG text: no dependency, colours by CSS class, so that a figure decides on light or dark.
+"""Line charts as SVG text, without dependencies. CSS classes set the colours, so a page can be light or dark.
 
 ```
                   | mark
@@ -29,11 +29,11 @@ class Frame:
     bottom: int = 28
 
     def across(self, share: float) -> float:
-        """Where a share of the horizontal axis is."""
+        """Return the x coordinate of a share of the horizontal axis."""
         return self.left + share * (self.width - self.left - self.right)
 
     def down(self, share: float) -> float:
-        """Where a share of the vertical axis is, from the bottom."""
+        """Return the y coordinate of a share of the vertical axis, from the bottom."""
         return self.height - self.bottom - share * (self.height - self.top - self.bottom)
 
 
@@ -47,9 +47,9 @@ def draw_chart(
     classes: Sequence[str] = ("s0", "s1", "s2", "s3"),
     frame: Frame | None = None,
 ) -> str:
-    """Draw named series over seconds as the inside of an SVG element; see the module for the look.
+    """Draw named series over seconds as the content of an SVG element, as in the drawing of this module.
 
-    `mark` is a second and a word for it. Points carry their values as tooltips.
+    `mark` is a time in seconds with a word for it. Points have their values as tooltips.
 
     >>> print(draw_chart([1, 2], {"a": [1, 3]}, x_end=2).splitlines()[-1])
     <text class="label s0" x="644.0" y="30.0">a</text>
@@ -79,7 +79,7 @@ def draw_chart(
 
 
 def draw_mark(second: float, word: str, *, x_end: float, frame: Frame, line: int = 0) -> str:
-    """Draw an upright line with a word at its top; of two marks close together, one has its word on a higher `line`."""
+    """Draw a vertical line with a word at its top; if two marks are close, put one word on a higher `line`."""
     at, top = frame.across(second / x_end), frame.top - 16 - 15 * line
     return (
         f'<path class="mark" d="M{at:.1f} {top}V{frame.down(0):.1f}"/>\n'
@@ -102,7 +102,7 @@ def _draw_axes(frame: Frame, step: float, top: float, x_end: float, unit: str) -
 
 
 def tick_step(most: float, ticks: int) -> float:
-    """Return a round step that cuts 0..most into about `ticks` parts.
+    """Return a round step that divides 0..most into about `ticks` parts.
 
     >>> tick_step(130, 4), tick_step(47_000, 4), tick_step(0, 4)
     (50.0, 20000.0, 1.0)
@@ -115,7 +115,7 @@ def tick_step(most: float, ticks: int) -> float:
 
 
 def short_number(value: float) -> str:
-    """Write a tick.
+    """Write the number of a tick.
 
     >>> [short_number(value) for value in (0, 250, 1500, 40_000, 2_500_000)]
     ['0', '250', '1.5k', '40k', '2.5M']
@@ -127,7 +127,7 @@ def short_number(value: float) -> str:
 
 
 def spread_labels(ends: Sequence[tuple[float, str, str]], gap: float) -> list[tuple[float, str, str]]:
-    """Move labels apart that would overlap, keeping their order.
+    """Move overlapping labels apart, and keep their order.
 
     >>> spread_labels([(10, "a", ""), (12, "b", "")], 4)
     [(9.0, 'a', ''), (13.0, 'b', '')]

@@ -1,10 +1,10 @@
-"""The one way a kernel is compiled: by numba, once per machine, cached on disk.
+"""All kernels are compiled here: by numba, once per machine, cached on disk.
 
-A kernel loops over plain numpy arrays, allocates little and never sees a Python object.
+A kernel loops over plain numpy arrays, allocates little and never uses a Python object.
 
-Numba's own cache looks at the file of a function alone, and would go on running what an edited kernel was before where
-another has it inlined. Here machine code belongs to a digest of all that is compiled into it: the kernel's code, the
-kernels it calls or closes over and the constants they name, wherever they are written. Moved lines change nothing.
+Numba's own cache only checks the file of a function. If a kernel is edited and a kernel in another file has inlined it,
+numba would still run the old code. Here the cache key is a digest of everything that is compiled: the kernel's code,
+the kernels that it calls or closes over, and the constants that they use, in any file. Moving lines does not change it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLoca
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# All kernels with all their types make some 700 files; loops of theta joins add two for each predicate.
+# All kernels with all their types need about 700 files; theta joins add two files for each predicate.
 _MOST_FILES = 4_000
 
-# Seconds for which a process waits for another that compiles what it needs.
+# The seconds that a process waits for another process which compiles the same kernel.
 _PATIENCE = 60.0
 _LOOK = 0.02
 
@@ -44,50 +44,51 @@ _log = logging.getLogger(__name__)
 def compiled(kernel: Callable[P, R]) -> Callable[P, R]:
     """Compile a kernel on its first call; later processes load it from the cache.
 
-    Loading takes 20 ms where compiling takes a second, which is what keeps a first batch short.
+    Loading takes 20 ms, compiling takes a second. This keeps the first batch short.
     """
     return _compiled(kernel, allocates=True)
 
 
 def in_place(kernel: Callable[P, R]) -> Callable[P, R]:
-    """Compile a kernel, or a part of one, that allocates nothing; what it calls may.
+    """Compile a kernel, or a part of one, that allocates nothing; functions that it calls may allocate.
 
-    References to its arrays are not counted then. Counting is an atomic instruction for every array that is handed to a
-    function or taken from a tuple, and took half of the time of the buffers' kernel.
+    References to its arrays are then not counted. Counting costs an atomic instruction for every array that is passed
+    to a function or taken from a tuple. It took half of the time of the buffers' kernel.
     """
     return _compiled(kernel, allocates=False)
 
 
 def inlined(kernel: Callable[P, R]) -> Callable[P, R]:
-    """Compile a part of a kernel that allocates nothing, and put its code wherever it is called.
+    """Compile a part of a kernel that allocates nothing, and inline it wherever it is called.
 
-    For what takes many arrays and is called in one or two places: an array is handed over as seven words or more, all
-    of them by way of memory. The buffers' kernel is a sixth faster for its three largest parts, and compiles as soon.
+    Use it for a part that takes many arrays and is called in one or two places: each array is passed as seven words or
+    more, all through memory. Inlining its three largest parts makes the buffers' kernel a sixth faster, and does not
+    make it slower to compile.
     """
     return _compiled(kernel, allocates=False, inline=True)
 
 
 def _compiled(kernel: Callable[P, R], *, allocates: bool, inline: bool = False) -> Callable[P, R]:
     kernel.compiled_as = allocates, inline  # type: ignore[attr-defined]
-    # What a kernel calls would be compiled as it is itself. Nobody takes a kernel as a C function: a fifth less to do.
+    # No kernel is used as a C function. Without the C wrapper, compiling is a fifth less work.
     dispatcher = numba.njit(
         kernel, nogil=True, error_model="numpy", _nrt=allocates, forceinline=inline, no_cfunc_wrapper=True
     )
     cache = KernelCache(kernel)
-    dispatcher._cache = cache  # what njit(cache=True) does, with numba's own
+    dispatcher._cache = cache  # njit(cache=True) does the same with numba's own cache
     dispatcher.compile = cache.in_turn(dispatcher.compile)
     return cast(Callable[P, R], dispatcher)
 
 
 class KernelCache:
-    """The machine code of a kernel on disk: read if it is there and whole, else compiled and written if that can be."""
+    """The machine code of a kernel on disk: read if it is there and complete, or else compiled and written."""
 
     def __init__(self, kernel: Callable[..., Any]) -> None:
         self._kernel = kernel
         self._taken: list[int] = []
 
     def in_turn(self, compile_for: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what compiles this kernel for some types, or loads it, and lets other processes wait meanwhile."""
+        """Return a function that compiles or loads this kernel for some types, while other processes wait."""
 
         def one_at_a_time(signature: Any) -> Any:
             try:
@@ -100,13 +101,13 @@ class KernelCache:
 
     @cached_property
     def _files(self) -> Any:
-        """Numba's cache of this kernel, made when it is first needed: a kernel may name what is written below it."""
+        """Numba's cache of this kernel, made at its first use: a kernel may use functions that are defined below it."""
         folder = kernel_folder()
         if folder is None:
             return None
         try:
             return _Files(self._kernel)
-        except RuntimeError as error:  # NUMBA_CACHE_LOCATOR_CLASSES names others than ours
+        except RuntimeError as error:  # NUMBA_CACHE_LOCATOR_CLASSES names other locators
             _warn(str(error))
             return None
 
@@ -116,7 +117,7 @@ class KernelCache:
         return None if self._files is None else str(self._files.cache_path)
 
     def load_overload(self, signature: Any, context: Any) -> Any:
-        """See numba's `_Cache`. What another process is compiling is waited for; None leaves it to this one."""
+        """See numba's `_Cache`. If another process is compiling it, wait for that; None: this process must compile."""
         overload = self._load(signature, context)
         if overload is None and self._files is not None:
             turn = self._turn(signature)
@@ -126,19 +127,19 @@ class KernelCache:
         return overload
 
     def _load(self, signature: Any, context: Any) -> Any:
-        """Return what is on disk; what cannot be read is compiled anew."""
+        """Return the kernel on disk; None if there is none, or if it cannot be read."""
         if self._files is None:
             return None
         try:
             return self._files.load_overload(signature, context)
         except Exception as error:
-            _log.info("kernel %s: %r in its cache; compiled anew", self._kernel.__qualname__, error)
+            _log.info("kernel %s: %r while reading its cache; compiling it again", self._kernel.__qualname__, error)
             with contextlib.suppress(OSError):
                 self._files.flush()
             return None
 
     def save_overload(self, signature: Any, result: Any) -> None:
-        """See numba's `_Cache`. A full disk only means that the next process compiles again."""
+        """See numba's `_Cache`. If the disk is full, the next process compiles again."""
         if self._files is None:
             return
         try:
@@ -164,7 +165,7 @@ class KernelCache:
 
 
 class _Locator(_CacheLocator):  # type: ignore[misc]
-    """Where a kernel's machine code lies, and what it was made of."""
+    """The folder of a kernel's machine code, and the digest of its source."""
 
     def __init__(self, kernel: Callable[..., Any], file: str) -> None:
         self._kernel = kernel
@@ -181,7 +182,7 @@ class _Locator(_CacheLocator):  # type: ignore[misc]
         return source_digest(self._kernel)
 
     def get_disambiguator(self) -> str:
-        # Kernels that close over different parts have one name, and a file has the stamp of one kernel.
+        # Kernels that close over different functions have the same name, but a file has the stamp of one kernel only.
         own = source_digest(self._kernel)[:16] if self._kernel.__closure__ else ""
         return f"{self._kernel.__module__}{own}"
 
@@ -194,13 +195,13 @@ class _Files(FunctionCache):  # type: ignore[misc]
     _impl_class = _Implementation
 
     def _index_key(self, signature: Any, codegen: Any) -> Any:
-        # Numba adds what the kernel closes over as pickled, which differs from process to process where that is a
-        # kernel. The digest has it.
+        # Numba also adds the pickled closure to the key. If the closure contains a kernel, that differs from process to
+        # process. The digest covers the closure already.
         return signature, codegen.magic_tuple()
 
 
 def source_digest(kernel: Callable[..., Any]) -> str:
-    """Return a digest of all that is compiled into a kernel; those of all 146 take 6 ms together."""
+    """Return a digest of everything that is compiled into a kernel; all 146 kernels together take 6 ms."""
     sources: dict[Callable[..., Any], str] = {}
     waiting = [kernel]
     while waiting:
@@ -213,7 +214,7 @@ def source_digest(kernel: Callable[..., Any]) -> str:
 
 @lru_cache(maxsize=1024)
 def _own_digest(kernel: Callable[..., Any]) -> tuple[str, list[Callable[..., Any]]]:
-    """Return a digest of a kernel's own code and of the constants it names, and the kernels that it calls."""
+    """Return a digest of a kernel's own code and of the constants that it uses, and the kernels that it calls."""
     assert isinstance(kernel, FunctionType)
     name = f"{kernel.__module__}.{kernel.__qualname__}"
     parts: list[Any] = [name, getattr(kernel, "compiled_as", None)]
@@ -230,7 +231,9 @@ def _own_digest(kernel: Callable[..., Any]) -> tuple[str, list[Callable[..., Any
             elif hasattr(value, "py_func"):
                 callees.append(value.py_func)
             elif value is not None and value is not np:
-                raise TypeError(f"kernel {name} names {named!r}, a {type(value).__name__}; write numbers and kernels")
+                raise TypeError(
+                    f"kernel {name} uses {named!r}, a {type(value).__name__}; use only numbers and kernels in it"
+                )
     return hashlib.sha256(repr(parts).encode()).hexdigest(), callees
 
 
@@ -242,10 +245,10 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _wait_for(turn: int) -> None:
-    """Take a turn, once nobody else has it: processes that start together would all compile the same kernels.
+    """Take a turn when no other process has it. Processes that start together would all compile the same kernels.
 
-    A turn is a byte of a file that is locked, and free again when its process ends. One that stays taken, and a file
-    system without locks, mean that this process compiles too.
+    A turn is a lock on one byte of a file, and is released when its process ends. If a turn stays taken, or if the file
+    system has no locks, this process compiles too.
     """
     try:
         file = _turns()
@@ -272,16 +275,16 @@ def _release(turn: int) -> None:
 
 @lru_cache(maxsize=1)
 def _turns() -> int:
-    """Open the file of the turns, for good: closing it would give up all that this process has."""
+    """Open the file of the turns and never close it: closing it would release all turns of this process."""
     return os.open(f"{kernel_folder()}/turns", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 @lru_cache(maxsize=1)
 def kernel_folder() -> Path | None:
-    """Return the folder for machine code, None (with a warning) where none can be written, as in some containers.
+    """Return the folder for machine code; None (with a warning) if no folder can be written, as in some containers.
 
-    It is in NUMBA_CACHE_DIR if that is set, else beside the package, in the user's cache or in the folder for temporary
-    files: the first that is, or can be made, this user's alone, since who writes there decides what this process runs.
+    It is in NUMBA_CACHE_DIR if that is set. Otherwise it is beside the package, in the user's cache or in the folder
+    for temporary files: the first of these that only this user can write, because this process runs the code in it.
     """
     package = Path(__file__).resolve().parent
     own = f"braided-{hashlib.sha256(str(package).encode()).hexdigest()[:12]}"
@@ -305,7 +308,7 @@ def _candidates(package: Path, own: str) -> Iterator[Path]:
 
 
 def private_folder(folder: Path) -> bool:
-    """Create a folder for this user alone; False if it is a link, somebody else's, open to others or not writable."""
+    """Create a folder for this user only; False if it is a link, another user's, open to others or not writable."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.lstat()
@@ -318,7 +321,7 @@ def private_folder(folder: Path) -> bool:
 
 
 def _prune(folder: Path) -> None:
-    """Delete the older half where there are too many: loops of predicates that nobody asks for any more."""
+    """Delete the older half if there are too many files: most are of predicates that are no longer used."""
     with contextlib.suppress(OSError):
         names = os.listdir(folder)
         if len(names) > _MOST_FILES:
@@ -331,8 +334,8 @@ def _warn(why: str) -> None:
     if not _warned:
         _warned.append(why)
         warnings.warn(
-            f"kernels are compiled in every process, which takes seconds in each: {why}; set NUMBA_CACHE_DIR to a "
-            "folder that this user alone can write",
+            f"every process compiles its kernels, which takes seconds in each: {why}; set NUMBA_CACHE_DIR to a "
+            "folder that only this user can write",
             RuntimeWarning,
             stacklevel=2,
         )

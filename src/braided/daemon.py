@@ -1,10 +1,10 @@
-"""PySpark's daemon, which forks the Python workers, with all that ours need loaded before it forks.
+"""PySpark's daemon, which forks the Python workers, with all modules of ours loaded before it forks.
 
     spark.python.daemon.module = braided.daemon
 
-Every Python process of Spark otherwise imports pandas, Arrow and numba by itself and loads, or compiles, the kernels:
-seconds each, in the first batch. Here it is done once, and forked processes share the memory. Anything else that runs
-in Python workers of the session does so as before.
+Otherwise every Python process of Spark imports pandas, Arrow and numba and loads or compiles the kernels, which takes
+seconds per process in the first batch. Here this happens once, and the forked processes share the memory. Other code
+in the session's Python workers runs as before.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _TASKS = "pyspark.worker"
 
 
 def warm() -> None:
-    """Run a small join, by which everything is loaded; then take it out of the garbage collector's sight."""
-    import pandas  # noqa: F401  (PySpark asks for it in every stateful task)
+    """Run a small join, which loads everything; then freeze it, so that the garbage collector skips it."""
+    import pandas  # noqa: F401  (PySpark imports it in every stateful task)
     import pyarrow as pa
 
     import braided.local
@@ -35,19 +35,19 @@ def warm() -> None:
 
 
 def load_source() -> None:
-    """Load what processes need that ask a Python source for its schema, offsets and commits: they join nothing."""
+    """Load what is needed by processes that call a Python source for its schema, offsets and commits; no joins."""
     import braided.spark.source
     import braided.spark.topic_sink  # noqa: F401
 
 
 def main() -> None:
-    """Load, then do what PySpark's own daemon does. What fails here fails in a worker again, where it is reported."""
+    """Load, then run PySpark's own daemon. An error here happens again in a worker, where it is reported."""
     from pyspark.daemon import manager
 
     # Spark reads the daemon's port from its standard output.
     with contextlib.redirect_stdout(sys.stderr):
         try:
-            # Spark has a daemon for each kind of process, and names the module that its processes run.
+            # Spark has one daemon for each kind of process, and passes the module that its processes run.
             if sys.argv[1:] in ([], [_TASKS]):
                 warm()
             else:

@@ -1,4 +1,4 @@
-"""Durations: strings such as ``"10 seconds"``, or timedeltas, at the surface; int64 microseconds inside."""
+"""Durations: strings such as ``"10 seconds"`` or timedeltas in the public API; int64 microseconds inside."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _UNITS = {
     "week": 7 * 86_400_000_000,
 }
 _PART = re.compile(r"([+-]?\d{1,18})(?:\.(\d{1,6}))?\s*([a-z]+)")
-# Sums of a time and a duration must stay inside int64: 10,000 years leave room for every timestamp.
+# The sum of a time and a duration must fit into int64: a limit of 10,000 years leaves room for every timestamp.
 _LIMIT = 10_000 * 366 * 86_400_000_000
 
 
@@ -74,7 +74,7 @@ def _parse(value: object, name: str) -> int:
 
 
 def as_text(duration: Duration, name: str) -> str:
-    """Write a timedelta as the string that says the same; options are compared by their text.
+    """Write a timedelta as a duration string, because options are compared as text.
 
     >>> as_text(timedelta(hours=1), "ceiling"), as_text("60 minutes", "ceiling")
     ('1 hour', '60 minutes')
@@ -103,7 +103,7 @@ def format_duration(micros: int) -> str:
 
 
 def show_duration(micros: int) -> str:
-    """Write microseconds for people: exactly where that is short, else to a tenth of the largest fitting unit.
+    """Write microseconds for people: the exact duration if that is short, or else one decimal of the largest unit.
 
     >>> show_duration(10_000_000), show_duration(132_201_196), show_duration(1_500_250)
     ('10 seconds', '2.2 minutes', '1.5 seconds')

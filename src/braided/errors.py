@@ -1,41 +1,41 @@
-"""What Braided raises: one base, and a kind for each thing that a caller may want to treat in its own way."""
+"""The exceptions that Braided raises: one base class, and a subclass for each kind that a caller may handle apart."""
 
 
 class BraidedError(ValueError):
-    """The input, an option, the state or a control directory is not what it must be; the message says what to do."""
+    """The input, an option, the state or a control directory is not valid; the message says what to do."""
 
 
 class OptionError(BraidedError):
-    """An option, a column or an input that cannot be accepted. Nothing has been started."""
+    """An option, a column or an input is not accepted. No query was started."""
 
 
 class StateError(BraidedError):
-    """What a checkpoint holds does not fit the query: other options, another version, damage."""
+    """The state in a checkpoint does not fit the query: other options, another version, or damaged files."""
 
 
 class ControlError(BraidedError):
-    """A control directory that cannot be used: of another query, damaged, out of reach."""
+    """A control directory cannot be used: it belongs to another query, is damaged, or cannot be reached."""
 
 
 class TopicError(BraidedError):
-    """A topic that cannot be read or written: damaged, of another query or version, taken over by another writer."""
+    """A topic cannot be read or written: it is damaged, of another query or version, or has another writer now."""
 
 
 class TableError(BraidedError):
-    """A Delta or Iceberg table that cannot be read or written: another schema, a feature that is not known here."""
+    """A Delta or Iceberg table cannot be read or written: another schema, or a feature that is not supported."""
 
 
 class PeerError(BraidedError):
-    """A fleet of peers: a message, a lease, a component or a placement that cannot be accepted."""
+    """A fleet of peers does not accept a message, a lease, a component or a placement."""
 
 
 class DetectorError(BraidedError):
-    """A detector that raised, or returned what it must not; the message names it, its batch and its first event."""
+    """A detector raised, or returned an invalid result; the message names it, its batch and its first event."""
 
 
 class JobError(BraidedError):
-    """A job file that cannot be accepted; the message has the line and the key."""
+    """A job file is not accepted; the message names the line and the key."""
 
 
 class HistoryError(BraidedError):
-    """A history of a query that cannot be read or written: not there, damaged, of something else."""
+    """The history of a query cannot be read or written: it is missing, damaged, or another kind of file."""

@@ -15,14 +15,14 @@ _FILLS = {"braided": "#dcefe3", "spark": "#eeeeee", "source": "#e3e9f7"}
 
 @dataclass(frozen=True)
 class Box:
-    """One operator of a query: what it is, what there is to say of it, and the boxes that its rows come from."""
+    """One operator of a query: its title, its description, and the boxes that its rows come from."""
 
     title: str
     kind: Literal["braided", "spark", "source"]
     lines: Sequence[str] = ()
     inputs: Sequence[Box] = ()
     operator: str | None = None
-    """What the metrics of one of Braided's operators are called."""
+    """The name of the operator in the metrics, for an operator of Braided."""
 
 
 @dataclass
@@ -64,7 +64,7 @@ def draw(result: Box) -> str:
 
 
 def lay_out(result: Box) -> dict[str, Any]:
-    """Return the same picture as plain JSON: boxes with their places, and arrows between them by their numbers.
+    """Return the same picture as plain JSON: boxes with their positions, and arrows as pairs of box numbers.
 
     >>> lay_out(Box("count", "spark", inputs=[Box("calls", "source")]))["arrows"]
     [[0, 1]]
@@ -86,7 +86,7 @@ def lay_out(result: Box) -> dict[str, Any]:
 
 
 def _place(box: Box) -> _Placed:
-    """Give every box a column: one to the right of the last of its inputs."""
+    """Give every box a column: the one to the right of its rightmost input."""
     inputs = [_place(each) for each in box.inputs]
     lines = [part for line in box.lines for part in textwrap.wrap(line, _LETTERS, subsequent_indent="  ")]
     return _Placed(box, lines, max((each.column + 1 for each in inputs), default=0), inputs=inputs)
@@ -97,7 +97,7 @@ def _all(placed: _Placed) -> list[_Placed]:
 
 
 def _stack(placed: _Placed, free: dict[int, float]) -> None:
-    """Put a box beside the middle of its inputs, and below what its column has already."""
+    """Put a box beside the middle of its inputs, and below the boxes that its column has already."""
     for each in placed.inputs:
         _stack(each, free)
     wanted = 0.0

@@ -1,8 +1,8 @@
-"""Where a record stands in what its writer wrote, and telling a record that was written twice by it.
+"""The sequence of a record in the output of its writer, and how readers find records that were written twice.
 
-A sink that is at least once writes a batch again when something fails before the batch is marked as done. A writer
-therefore labels every record with its *sequence*: the query's id, the number of the batch, the task, and the number of
-the record among those of its task. A batch that runs again gives every record the same label.
+An at-least-once sink writes a batch again if something fails before the batch is marked as done. Therefore a writer
+labels every record with its *sequence*: the query's id, the number of the batch, the task, and the number of the record
+among those of its task. A batch that runs again gives every record the same label.
 
 ```
  a partition of the topic, and the batch/number of each record:
@@ -10,10 +10,10 @@ the record among those of its task. A batch that runs again gives every record t
    new new new   -   -   -   new   new new
 ```
 
-A batch is written only after the one before it is complete, and a label always comes to the same partition of the
-topic. So whatever comes of an older batch than the newest of its task was there before, and of the newest batch alone
-the numbers have to be remembered. They are remembered one by one: a producer that gives a record up (its delivery timed
-out) may have delivered later ones, and the lost one comes after them when the task runs again.
+A batch is written only after the previous one is complete, and a label always goes to the same partition of the topic.
+So a record of a batch older than the newest batch of its task is always a repeat, and only the numbers of the newest
+batch must be remembered. They are remembered one by one: when the delivery of a record times out, later records may
+already be there, and the lost record comes after them when the task runs again.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ Writer = tuple[str, int]
 
 @dataclass(frozen=True)
 class Newest:
-    """The newest batch that came from a writer, and the numbers that came of it, in order."""
+    """The newest batch of a writer, and the numbers of its records that were read, in order."""
 
     batch: int
     numbers: Numbers
 
 
 class Repeats:
-    """Tells repeated records in one partition of a topic: one object for a reader's batch, in chunks of any order.
+    """Finds repeated records in one partition of a topic: one object per batch of the reader, in chunks of any order.
 
-    `known` is what `newest` returned after the reader's batch before.
+    `known` is the result of `newest` after the reader's previous batch.
 
     >>> repeats = Repeats({})
     >>> ask = [np.array(column) for column in (["q", "q", "q"], [7, 7, 7], [0, 0, 0], [0, 2, 0])]
@@ -66,7 +66,7 @@ class Repeats:
     def new(
         self, queries: npt.NDArray[np.object_], batches: Numbers, tasks: Numbers, numbers: Numbers
     ) -> npt.NDArray[np.bool_]:
-        """Return which records of a chunk did not come before. Loops over writers and their batches, not records."""
+        """Return which records of a chunk are new. The loop is over writers and their batches, not over records."""
         is_new = np.zeros(len(numbers), np.bool_)
         if not len(numbers):
             return is_new
@@ -88,7 +88,7 @@ class Repeats:
         return is_new
 
     def newest(self) -> dict[Writer, Newest]:
-        """Return what has to be remembered when the reader's batch is done."""
+        """Return what must be remembered after the reader's batch."""
         newest: dict[Writer, Newest] = {}
         for (query, task, batch), numbers in self._seen.items():
             before = newest.get((query, task))
@@ -98,7 +98,7 @@ class Repeats:
 
 
 def pack(newest: Mapping[Writer, Newest]) -> bytes:
-    """Return what is remembered as bytes, the same for the same content."""
+    """Return the remembered batches as bytes; the same content gives the same bytes."""
     rows = [
         {"query": query, "task": task, "batch": one.batch, "numbers": one.numbers}
         for (query, task), one in sorted(newest.items())
@@ -107,12 +107,12 @@ def pack(newest: Mapping[Writer, Newest]) -> bytes:
 
 
 def unpack(content: bytes) -> dict[Writer, Newest]:
-    """Return what `pack` made bytes of."""
+    """Read the bytes that `pack` returned."""
     try:
         rows = pa.ipc.read_record_batch(pa.py_buffer(content), _SAVED)
         rows.validate(full=True)
     except (pa.ArrowInvalid, OSError) as error:
-        raise StateError(f"what a reader of Kafka remembers is damaged; restore its checkpoint ({error})") from error
+        raise StateError(f"the state of a Kafka reader is damaged; restore its checkpoint ({error})") from error
     lists = rows.column("numbers")
     keys = zip(rows.column("query").to_pylist(), rows.column("task").to_pylist(), strict=True)
     batches = rows.column("batch").to_pylist()

@@ -1,4 +1,4 @@
-"""What users test their detectors with: does the output depend on anything but the events?"""
+"""A check for users' detectors: the output must depend on nothing but the events."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ def check_detector(
     tries: int = 20,
     seed: int = 0,
 ) -> None:
-    """Run a detector under random cuts, restarts and orders of arrival, and say where its output depends on them.
+    """Run a detector with random batch cuts, restarts and orders of arrival, and report if its output depends on them.
 
-    First all events are given to it at once, in order of time. Then each key is given to it alone; events are cut into
-    batches, one moment at a time and at random; it is made anew from what it saved after every batch; and events arrive
-    out of order. The output must always be the same. If not, a `braided.DetectorError` says which of these makes a
-    difference, at which event, and in which row.
+    First the detector gets all events at once, in order of time. Then it gets each key alone; it gets the events in
+    batches, one per moment and at random cuts; it is restored from its saved state after every batch; and it gets
+    events out of order. The output must always be the same. If not, a `braided.DetectorError` names which of these
+    makes a difference, at which event, and in which row.
 
     Parameters
     ----------
-    detector : an instance. It stays as it is.
-    events : what it sees: a table, or a dict with one for each type that it subscribes to.
+    detector : an instance. It is not changed.
+    events : the events for it: a table, or a dict with a table for each type that it subscribes to.
     time, key : as in `braided.detect`.
-    lateness : how far out of order events arrive; by default a twentieth of the time from the first to the last.
-    tries : how many random cuts, and how many random orders.
-    seed : other seeds give other cuts and orders.
+    lateness : how far out of order events arrive; by default a twentieth of the time from the first to the last event.
+    tries : how many random cuts, and how many random orders, to try.
+    seed : the seed of the random cuts and orders.
 
     >>> import pyarrow as pa
     >>> class Second(Detector):
@@ -78,9 +78,9 @@ def check_detector(
     difference = _difference(wanted, check.whole())
     if difference:
         raise check.failed(
-            f"two runs over the same events differ: it uses chance, a clock or other state: {difference}"
+            f"two runs over the same events differ: it uses random numbers, a clock or other state: {difference}"
         )
-    # Whoever mixes up keys depends on cuts as well, but that is not the cause.
+    # A detector that mixes up keys depends on cuts too, but the cuts are not the cause; so check keys first.
     _compare_keys(check, wanted)
     rng = np.random.default_rng(seed)
     every = [check.moments[1:], *(_some(check.moments[1:], rng) for _ in range(tries))]
@@ -134,11 +134,11 @@ class _Check:
         return DetectorError(f"detector {self.operator.nodes[0].name!r}: {what}")
 
     def whole(self) -> Bag:
-        """Return the output where all events come at once."""
+        """Return the output when all events come at once."""
         return self.cut([])
 
     def cut(self, cuts: Sequence[int]) -> Bag:
-        """Return the output where batches begin at some times, with all made anew from the state between them."""
+        """Return the output when batches begin at some times, and all is restored from the state between them."""
         for one in self.spec.detectors:
             if isinstance(one, _Alive):
                 one.restart()
@@ -163,7 +163,7 @@ class _Check:
         return batch.filter(pa.array((times >= start) & ((times < stop) | (stop == MAX_TIME))))
 
     def disordered(self, rng: np.random.Generator, late: int) -> Bag:
-        """Return the output where events arrive out of order, in batches of any size."""
+        """Return the output when events arrive out of order, in batches of a random size."""
         spec = replace(self.spec, lateness=f"{late} us", detectors=copy.deepcopy(self.spec.detectors))
         streams = [Stream(label, schema) for label, schema in zip(spec.labels, self.operator.schemas, strict=True)]
         runtime = LocalRuntime(build(spec, streams).operator, 1)
@@ -179,7 +179,7 @@ class _Check:
 
 
 class _Alive(Detector):
-    """Keeps the instance of each key, without saving it: what differs then differs by cuts alone."""
+    """Keeps the instance of each key without saving it, so that a difference comes from cuts alone."""
 
     def __init__(self, detector: Detector, key: Sequence[str], time: str) -> None:
         self._detector, self._key, self._time = detector, key, time
@@ -192,7 +192,6 @@ class _Alive(Detector):
         return self
 
     def restart(self) -> None:
-        """Forget all instances."""
         self._of = {}
 
     def on_events(self, events: pa.RecordBatch) -> pa.RecordBatch | None:
@@ -217,7 +216,7 @@ def _some(moments: Sequence[int], rng: np.random.Generator) -> list[int]:
 def _compare(
     check: _Check, every: Sequence[Sequence[int]], wanted: Bag, run: Callable[[Sequence[int]], Bag], what: str
 ) -> None:
-    """Run all cuts; of the first that makes a difference find the few that matter, and say where they are."""
+    """Run all lists of cuts; reduce the first that makes a difference to the cuts that matter, and raise with them."""
 
     def differs(cuts: Sequence[int]) -> str | None:
         return _difference(wanted, run(cuts))
@@ -232,7 +231,7 @@ def _compare(
 
 
 def _fewer(cuts: Sequence[int], differs: Callable[[Sequence[int]], str | None]) -> Sequence[int]:
-    """Return few of the cuts that still make a difference: halves first, then one by one."""
+    """Return a few of the cuts that still make a difference: remove halves first, then single cuts."""
     step = max(1, len(cuts) // 2)
     while True:
         at = 0
@@ -248,7 +247,7 @@ def _fewer(cuts: Sequence[int], differs: Callable[[Sequence[int]], str | None]) 
 
 
 def _moment(check: _Check, time: int) -> str:
-    """Return a time as its column has it."""
+    """Return a time as text, in the type of its column."""
     kind = check.operator.schemas[0].field(check.spec.time).type
     return str(pa.array([time], pa.int64()).cast(kind)[0].as_py())
 
@@ -290,7 +289,7 @@ def _texts(rows: pa.RecordBatch) -> list[str]:
 
 
 def _difference(wanted: Bag, results: Bag) -> str | None:
-    """Return which row is missing or new; None where all is the same."""
+    """Return which row is missing or new; None if there is no difference."""
     missing, more = wanted - results, results - wanted
     if missing:
         return f"{min(missing)} is missing" + (f" and {min(more)} is new" if more else "")

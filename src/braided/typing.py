@@ -1,4 +1,4 @@
-"""The types of the public functions, a line each."""
+"""The types of the public functions, with one line for each."""
 
 from __future__ import annotations
 
@@ -67,84 +67,84 @@ LastRows: TypeAlias = int | tuple[int, int]
 """How many rows of the other stream a row meets: one number, or one of left rows and one of right rows."""
 
 LatenessOption: TypeAlias = "Duration | Literal['auto'] | Lateness"
-"""How late rows may be: a duration, ``"auto"``, or a `braided.Lateness` that says how to learn it."""
+"""How late rows may be: a duration, ``"auto"``, or a `braided.Lateness` with the settings for learning it."""
 
 Latenesses: TypeAlias = "LatenessOption | Sequence[LatenessOption | None] | None"
-"""One lateness for all streams, or one for each; None takes the input's watermark, else learns."""
+"""One lateness for all streams, or one for each; None takes the delay of the input's watermark, or else learns it."""
 
 NamedLatenesses: TypeAlias = "LatenessOption | Mapping[str, LatenessOption] | None"
-"""One lateness for all streams, or one by each stream's name."""
+"""One lateness for all streams, or a mapping from the stream's name to its lateness."""
 
 Memory: TypeAlias = int | str
 """A budget per worker: a number of rows, or bytes such as ``"256 MB"``."""
 
 PolicyName: TypeAlias = Literal["auto", "gdj", "recent", "prob", "age", "fifo", "random", "tail"]
-"""The names of the eviction policies; `braided.GDJ` and the others take parameters."""
+"""The names of the eviction policies; the classes, such as `braided.GDJ`, take parameters."""
 
 Evict: TypeAlias = "PolicyName | Policy"
-"""Which row gives way: a policy's name, or a policy with parameters."""
+"""The eviction policy, which chooses the row to evict: its name, or a policy with parameters."""
 
 Share: TypeAlias = Literal["unified", "proportional"]
-"""Whether streams compete for one budget, or divide it by their rates."""
+"""Whether streams compete for one budget, or divide it in proportion to their rates."""
 
 Shed: TypeAlias = float | Literal["unbiased"]
-"""A share of the rows to drop at random, or as many as make the rest fit the budget for the whole window."""
+"""The share of rows to drop at random; ``"unbiased"`` drops as many as needed to keep the rest for the whole window."""
 
 Partition: TypeAlias = Literal["auto", "hash", "ssp", "grid"]
 """How rows are laid over workers."""
 
 Control: TypeAlias = "str | PathLike[str] | bool | None"
-"""Where routing tables are: a directory of the operator's own; None, or True, for one that is found; False for none."""
+"""Where routing tables are: a directory for this operator; None or True to choose one; False for fixed routing."""
 
 Late: TypeAlias = Literal["flag", "drop", "side"]
-"""What becomes of rows that come too late to be put in order."""
+"""How to handle rows that arrive too late to be put in order."""
 
 LateRowsOption: TypeAlias = Literal["join", "drop", "side"]
-"""What becomes of rows that come too late for a join: joined with what is there, dropped, or apart."""
+"""How to handle late rows of a join: join them with the stored rows, drop them, or return them as a second stream."""
 
 RowsPerMatch: TypeAlias = Literal["one", "all", "all omit empty", "all with unmatched"]
-"""What a match becomes: one row, or all of its rows."""
+"""How many rows a match returns: one, or all of its rows."""
 
 How: TypeAlias = Literal["inner", "left", "right", "full", "left_semi", "left_anti"]
-"""The kinds of joins that there are. Spark's other spellings, such as ``"leftouter"``, mean the same."""
+"""The kinds of joins. Spark's other spellings, such as ``"leftouter"``, are accepted too."""
 
 AsofHow: TypeAlias = Literal["left", "inner"]
-"""Whether left rows of an as-of join come out that have no right row."""
+"""Whether an as-of join also returns left rows that have no right row."""
 
 Direction: TypeAlias = Literal["backward", "forward", "nearest"]
 """Where an as-of join looks for the right row of a left row: before it, after it, or on both sides."""
 
 Keys: TypeAlias = str | Sequence[str] | None
-"""The columns of one stream within which order is kept; None for the stream as a whole."""
+"""The key columns of one stream; rows are ordered within each key. None orders the whole stream."""
 
 SqlOption: TypeAlias = "str | int | float | bool | Sequence[LatenessOption | None] | Lateness | Policy | None"
-"""The value of an option of the joins of a query."""
+"""The value of an option for the joins of a SQL query."""
 
 JOIN = "join"
-"""The column of a group's results that names the join of a row."""
+"""The column in the result of a join group that names the join of each row."""
 
 AnyDetector: TypeAlias = "Detector | KeyedDetector | Pattern"
-"""What detects: a class of the user's, for each key or for many at once, or a pattern."""
+"""A detector: a class written by the user, for one key or for many keys at once, or a pattern."""
 
 DetectorState: TypeAlias = "dict[str, Any] | list[Any] | str | float | bool | pa.RecordBatch | pa.Table | None"
-"""What a detector remembers of a key: plain JSON, or Arrow data."""
+"""The state that a detector saves for a key: plain JSON, or Arrow data."""
 
 Json: TypeAlias = dict[str, Any]
 """Plain JSON."""
 
 ClockRows: TypeAlias = "Callable[[pa.RecordBatch], npt.NDArray[np.bool_]]"
-"""Says which rows of a batch set the clock."""
+"""A function that returns which rows of a batch set the clock."""
 
 
 class ArrowData(Protocol):
-    """Anything that speaks the Arrow C stream interface: pyarrow, pandas, polars or DuckDB tables."""
+    """Any object with the Arrow C stream interface: a table of pyarrow, pandas, polars or DuckDB."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return a capsule with a stream of record batches."""
 
 
 class StreamingQueryLike(Protocol):
-    """A Spark `StreamingQuery`, as far as a report asks."""
+    """The part of a Spark `StreamingQuery` that a report needs."""
 
     @property
     def recentProgress(self) -> Sequence[Any]:

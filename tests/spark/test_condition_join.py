@@ -87,7 +87,7 @@ def test_columns_are_found_by_the_dataframes_they_come_from_and_by_aliases(strea
         (lambda c, a: braided.join(c, a, F.expr("c.n = a.n AND a.ts > c.ts")), r"or cap='1 hour'"),
         (lambda c, a: braided.join(c, a, F.expr(f"c.n = a.n AND {NEAR}"), cap="1 hour"), r"^cap=: the condition has bounds on both sides; leave it out"),
         (lambda c, a: braided.join(c, a, F.expr("c.n = a.n AND a.ts > c.ts"), cap="-1 hour"), r"^cap='-1 hour': "),
-        (lambda c, a: braided.join(c, a, on="n", time="ts", within="1 hour", cap="1 hour"), r"^cap='1 hour': is for a condition"),
+        (lambda c, a: braided.join(c, a, on="n", time="ts", within="1 hour", cap="1 hour"), r"^cap='1 hour': needs a condition"),
         (lambda c, a: braided.join(c, a, F.expr("c.n = a.n")), r"^condition=: no bounds on both sides"),
         (lambda c, a: braided.join(c, a, F.expr(NEAR), "left"), r"^on=None: how='left' needs a key"),
         (

@@ -127,7 +127,7 @@ def test_what_does_not_fit_stops_with_the_files_name(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": ["a"], "n": pa.array([1], pa.timestamp("ns")), "y": [1]}), path)
     with pytest.raises(BraidedError, match=r"a b\.parquet: column 'x' is string, and int64 was expected; Spark's own"):
         _ours(tmp_path, StructType.fromDDL("x bigint"))
-    with pytest.raises(BraidedError, match=r"column 'n' holds nanoseconds"):
+    with pytest.raises(BraidedError, match=r"column 'n' has nanoseconds"):
         _ours(tmp_path, StructType.fromDDL("n timestamp_ntz"))
     with pytest.raises(BraidedError, match=r"column 'y' is int64, and int32 was expected"):
         _ours(tmp_path, StructType.fromDDL("y int"))
@@ -137,7 +137,7 @@ def test_what_does_not_fit_stops_with_the_files_name(tmp_path: Path) -> None:
 def test_ambiguous_columns_are_refused_as_spark_refuses_them(spark: SparkSession, tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1], "A": [2]}), tmp_path / "a.parquet")
     schema = StructType.fromDDL("a bigint")
-    with pytest.raises(BraidedError, match=r"columns a, A are one column 'a' where case is ignored"):
+    with pytest.raises(BraidedError, match=r"columns a, A are all 'a' if case is ignored"):
         _ours(tmp_path, schema)
     with pytest.raises(Exception, match="duplicate"):
         _sparks(spark, tmp_path, schema)
@@ -150,11 +150,11 @@ def test_missing_and_damaged_files_stop_or_are_ignored(tmp_path: Path) -> None:
     for name, broken in (("cut", content[: len(content) // 2]), ("empty", b""), ("text", b"not parquet at all")):
         path = tmp_path / f"{name}.parquet"
         path.write_bytes(broken)
-        with pytest.raises(BraidedError, match=rf"{name}\.parquet: cannot be read as Parquet .*ignoreCorruptFiles"):
+        with pytest.raises(BraidedError, match=rf"{name}\.parquet: the file is not valid Parquet .*ignoreCorruptFiles"):
             list(_reader(schema).read(Part(str(path))))
         assert list(_reader(schema, ignore_damaged=True).read(Part(str(path)))) == []
     gone = Part(str(tmp_path / "gone.parquet"))
-    with pytest.raises(BraidedError, match=r"gone\.parquet: the file is gone; .*ignoreMissingFiles"):
+    with pytest.raises(BraidedError, match=r"gone\.parquet: the file is missing; .*ignoreMissingFiles"):
         list(_reader(schema).read(gone))
     assert list(_reader(schema, ignore_missing=True).read(gone)) == []
 
@@ -200,7 +200,7 @@ def test_row_groups_that_no_filter_lets_through_are_not_read(tmp_path: Path) -> 
         )
     path.write_bytes(content)
     reader = _reader(StructType.fromDDL("a bigint, t timestamp"))
-    with pytest.raises(BraidedError, match="cannot be read as Parquet"):
+    with pytest.raises(BraidedError, match="the file is not valid Parquet"):
         list(reader.read(Part(str(path))))
     for bound in (
         Bound("a", 2000, None),
@@ -210,5 +210,5 @@ def test_row_groups_that_no_filter_lets_through_are_not_read(tmp_path: Path) -> 
     ):
         rows = sum(batch.num_rows for batch in replace(reader, bounds=(bound,)).read(Part(str(path))))
         assert rows == 1000
-    with pytest.raises(BraidedError, match="cannot be read as Parquet"):
+    with pytest.raises(BraidedError, match="the file is not valid Parquet"):
         list(replace(reader, bounds=(Bound("a", None, 1000),)).read(Part(str(path))))

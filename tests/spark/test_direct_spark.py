@@ -268,7 +268,7 @@ def test_another_query_cannot_write_to_a_topic(spark: SparkSession, tmp_path: Pa
     _write(files, tmp_path / "out")
     query = braided.write_files(files, str(tmp_path / "out"), checkpoint=str(tmp_path / "new"), trigger="available now")
     with pytest.raises(
-        Exception, match=r"belongs to the query [0-9a-f-]{36}, this is [0-9a-f-]{36}; give the checkpoint"
+        Exception, match=r"belongs to the query [0-9a-f-]{36}, but this is [0-9a-f-]{36}; use the checkpoint"
     ):
         query.awaitTermination()
     with pytest.raises(TopicError, match="the topic has another schema; write to a new path"):
@@ -384,7 +384,7 @@ def test_bad_calls_say_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "l" / "000.parquet").write_bytes(b"PAR1 nothing PAR1")
     joined = braided.join(files.select("k", "t"), files.select("k", "t", "v"), **ON)
     query = braided.write_files(joined, str(tmp_path / "p"), checkpoint=str(tmp_path / "d"), trigger="available now")
-    with pytest.raises(Exception, match=r"000\.parquet: cannot be read as Parquet"):
+    with pytest.raises(Exception, match=r"000\.parquet: the file is not valid Parquet"):
         query.awaitTermination()
     assert braided.topic(str(tmp_path / "p")).files() == []
     assert issubclass(TopicError, BraidedError)

@@ -595,7 +595,7 @@ def test_results_are_no_later_than_the_plan_says(data: Any) -> None:
         ({"time": None}, "time=None: write the event-time column, such as 'ts', or a pair of them (left, right)"),
         ({"time": "when"}, "time='when': the left input has no such column; it has k, t, id"),
         ({"on": "key"}, "on='key': the left input has no such column; it has k, t, id"),
-        ({"idle": "0 seconds"}, "idle='0 seconds': write a duration above 0, or None"),
+        ({"idle": "0 seconds"}, "idle='0 seconds': not above 0; write a longer duration, or None"),
         ({"lateness": "-1 second"}, "lateness='-1 second': negative"),
         ({"suffixes": ("", "")}, "suffixes=('', ''): the result would have two columns named"),
     ],

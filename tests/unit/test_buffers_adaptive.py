@@ -149,7 +149,7 @@ def test_damaged_bytes_are_refused():
 
 
 def test_a_policy_with_nothing_to_tune_needs_no_adaptive_buffer():
-    with pytest.raises(BraidedError, match="has nothing to tune; use Buffer"):
+    with pytest.raises(BraidedError, match="this policy has no tuner; use Buffer"):
         AdaptiveBuffer(10, FIFO(), window=(-1, 1))
 
 

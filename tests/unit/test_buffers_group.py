@@ -151,13 +151,13 @@ def test_what_it_cannot_do_is_refused() -> None:
     for policy in (AGE(), GDJ(gain="reset"), GDJ(constant=1.0, decay="one")):
         with pytest.raises(
             BraidedError,
-            match=r"several joins take 'gdj' \(gain 'one', 'none' or 'rank'; with constant= no decay\), 'prob'",
+            match=r"not supported for several joins; use 'gdj' \(gain 'one', 'none' or 'rank'; with constant= no decay\), 'prob'",
         ):
             GroupBuffer(5, policy, streams=2, joins=[GroupWindow(0, 1, -5, 5)])
     buffer = GroupBuffer(5, FIFO(), streams=2, joins=[GroupWindow(0, 1, -5, 5)])
     with pytest.raises(BraidedError, match="these bytes are not a saved buffer of several joins"):
         buffer.restore(b"...", lambda _: buffer.ids)
-    with pytest.raises(BraidedError, match="the buffer was saved with another one"):
+    with pytest.raises(BraidedError, match="the buffer was saved with"):
         GroupBuffer(5, RAND(), streams=2, joins=[GroupWindow(0, 1, -5, 5)]).restore(
             buffer.to_bytes(), lambda _: buffer.ids
         )

@@ -117,7 +117,7 @@ def test_what_depends_on_restarts() -> None:
 
 def test_what_depends_on_something_else() -> None:
     assert said(Counts()).startswith(
-        "detector 'third': two runs over the same events differ: it uses chance, a clock or"
+        "detector 'third': two runs over the same events differ: it uses random numbers, a clock or"
     )
 
 

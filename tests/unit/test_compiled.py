@@ -178,7 +178,7 @@ def test_what_allocates_in_place_is_refused_and_what_it_calls_may() -> None:
 
 
 MIX = "import numpy as np; from braided.routing.hash_kernels import mix, salt; print(mix(np.uint64(5))); salt(np.zeros(1, np.uint64), np.ones(1, np.int32))"
-WARNING = "set NUMBA_CACHE_DIR to a folder that this user alone can write"
+WARNING = "set NUMBA_CACHE_DIR to a folder that only this user can write"
 
 
 @pytest.fixture(scope="module")
@@ -331,5 +331,5 @@ def test_a_kernel_that_names_something_else_is_refused() -> None:
     def names_a_list() -> int:
         return len(sys.path)
 
-    with pytest.raises(TypeError, match=r"kernel .*names_a_list names 'sys', a module; write numbers and kernels"):
+    with pytest.raises(TypeError, match=r"kernel .*names_a_list uses 'sys', a module; use only numbers and kernels"):
         names_a_list()

@@ -79,7 +79,7 @@ def test_the_newest_table_is_the_one_with_the_highest_version(control: ControlDi
 
 def test_a_directory_without_tables_says_what_to_do(control: ControlDir) -> None:
     with pytest.raises(
-        BraidedError, match="has no routing table; restore it from a copy, or start with a new checkpoint"
+        BraidedError, match="there is no routing table; restore it from a copy, or start with a new checkpoint"
     ):
         control.newest()
     with pytest.raises(BraidedError, match=r"tables/000000000003\.json is missing; restore it"):
@@ -143,7 +143,7 @@ def test_a_checkpoint_older_than_the_directory_is_refused(control: ControlDir) -
         control.pin(batch, QUERY)
     control.pin(6, QUERY)
     with pytest.raises(
-        BraidedError, match=r"batch 6 has run before this batch 5, so the checkpoint is older .*; restore the directory"
+        BraidedError, match=r"batch 6 has run already, but this is batch 5, so .*; restore the directory"
     ):
         control.pin(5, QUERY)
 
@@ -153,7 +153,7 @@ def test_a_checkpoint_older_than_all_pins_is_refused(control: ControlDir) -> Non
     for batch in range(8):
         control.pin(batch, QUERY)
     control.prune(6, 1)
-    with pytest.raises(ControlError, match=r"batch [67] has run before this batch 2"):
+    with pytest.raises(ControlError, match=r"batch [67] has run already, but this is batch 2"):
         control.pin(2, QUERY)
     assert control.pin(8, QUERY).version == 1
 
@@ -233,12 +233,12 @@ def test_the_owner_may_come_back(control: ControlDir) -> None:
         (
             "query-2",
             JOIN,
-            r"query 'query-1', this is query 'query-2'; if the checkpoint .* was deleted, delete the directory",
+            r"query 'query-1', but this is query 'query-2'; if the checkpoint .* was deleted, delete the directory",
         ),
         (
             QUERY,
             "join-2",
-            r"a join of this query with other options; give every join .*, or start with a new checkpoint",
+            r"a join of this query with other options; use one directory .*, or start with a new checkpoint",
         ),
     ],
 )
@@ -335,7 +335,7 @@ def test_nonsense_is_refused_whatever_file_it_is_in(control: ControlDir, what: s
         with pytest.raises(BraidedError, match=name):
             read_it()
     with pytest.raises(
-        BraidedError, match=r"owner\.json is damaged; delete it, it is written again|belongs to query None"
+        BraidedError, match=r"owner\.json is damaged; delete it, and it is written again|belongs to query None"
     ):
         control.claim(QUERY, JOIN)
 
@@ -353,7 +353,7 @@ def test_a_truncated_table_is_refused_wherever_it_was_cut(tmp_path: Path) -> Non
 
 def test_a_table_under_another_version_s_name_is_refused(control: ControlDir) -> None:
     write(control, "tables/000000000003.json", table_of(2).to_bytes())
-    with pytest.raises(BraidedError, match=r"tables/000000000003\.json holds version 2"):
+    with pytest.raises(BraidedError, match=r"tables/000000000003\.json has version 2"):
         control.newest()
 
 
@@ -516,7 +516,7 @@ def test_a_file_system_with_exclusive_create_is_taken_and_left_clean(control: Co
 def test_a_directory_that_cannot_be_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(BraidedError, match="give a writable directory"):
+        with pytest.raises(BraidedError, match="use a writable directory"):
             ControlDir(str(place)).check()
     with pytest.raises(BraidedError, match="control='nowhere://x'"):
         ControlDir("nowhere://x").check()
@@ -567,7 +567,7 @@ def test_another_users_directory_says_what_to_do(tmp_path: Path, monkeypatch: py
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
-    with pytest.raises(ControlError, match=r"this user may not read owner.json; where driver and executors run as"):
+    with pytest.raises(ControlError, match=r"this user may not read owner.json; if driver and executors run as"):
         ControlDir(str(tmp_path)).claim(QUERY, JOIN)
 
 

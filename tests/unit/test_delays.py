@@ -197,9 +197,9 @@ def test_delays_at_the_next_clock_add_up_in_pieces_and_as_json(rows, cut):
 
 @pytest.mark.parametrize("value", [{}, {"numbers": [1]}, {"numbers": [0] * 6, "within": "!", "around": ""}, None])
 def test_damaged_summaries_are_refused(value):
-    with pytest.raises(BraidedError, match="delays: damaged summary; it is not what this version writes"):
+    with pytest.raises(BraidedError, match="delays: the summary is damaged, or of another version of braided"):
         Delays.from_json(value)
-    with pytest.raises(BraidedError, match="delays: damaged summary; it is not what this version writes"):
+    with pytest.raises(BraidedError, match="delays: the summary is damaged, or of another version of braided"):
         NextDelays.from_json(value, MOST)
 
 

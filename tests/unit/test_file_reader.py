@@ -32,5 +32,5 @@ def test_statistics_of_a_field_are_not_taken_for_those_of_a_column_with_a_dot(tm
 def test_nanoseconds_are_noticed_in_a_column_with_a_dot(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     pq.write_table(pa.table({"a.b": pa.array([1_000], pa.timestamp("ns"))}), path)
-    with pytest.raises(Misfit, match=r"column 'a\.b' holds nanoseconds"):
+    with pytest.raises(Misfit, match=r"column 'a\.b' has nanoseconds"):
         _read(FileReader(pa.schema([("a.b", pa.timestamp("us"))]), ("a.b",)), path)

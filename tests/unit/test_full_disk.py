@@ -34,7 +34,7 @@ def test_a_small_file_is_whole_or_not_there(
     assert files.create("pins/1.json", b"fits")
     for write in (files.create, files.replace):
         with pytest.raises(
-            kind, match=rf"{option}='.*': cannot write pins/2.json: .*; make room, then start the query"
+            kind, match=rf"{option}='.*': cannot write pins/2.json: .*; free some space, then start the query"
         ):
             write("pins/2.json", bytes(10_000))
     assert os.listdir(tmp_path / "pins") == ["1.json"]
@@ -54,7 +54,9 @@ def test_files_of_results_are_removed(tmp_path: Path, full_disk: None) -> None:
     schema = pa.schema([("id", pa.int64())])
     writer = FileTarget(str(tmp_path / "data")).writer("0", 0, schema)
     writer.write(pa.record_batch([np.random.default_rng(1).integers(0, 2**60, 50_000)], schema=schema))
-    with pytest.raises(TopicError, match=r"data: cannot be written: .*; make room, or mend it, then start the query"):
+    with pytest.raises(
+        TopicError, match=r"data: cannot write: .*; free some space or fix the cause, then start the query"
+    ):
         writer.close()
     writer.discard()
     assert os.listdir(tmp_path / "data" / "0") == []

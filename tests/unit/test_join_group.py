@@ -161,7 +161,7 @@ def test_bad_options_are_refused() -> None:
         ({"memory": None}, "memory=None: write a number of rows, or '256 MB'; joins without a budget"),
         ({"memory": 0}, "memory=0: no row fits"),
         ({"evict": "auto"}, "evict='auto': tunes single joins; write 'gdj', 'prob', 'fifo', 'random' or 'tail'"),
-        ({"evict": "age"}, "several joins take 'gdj'"),
+        ({"evict": "age"}, "not supported for several joins; use 'gdj'"),
     ):
         with pytest.raises(braided.BraidedError, match=message):
             braided.local.join_group(**{**good, **options})

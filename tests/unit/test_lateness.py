@@ -28,16 +28,16 @@ def test_defaults_are_in_microseconds():
         ({"recall": 99}, "recall=99: not a share between 0 and 1; write 0.99"),
         ({"floor": "soon"}, "floor='soon': not a duration; write '10 seconds'"),
         ({"floor": "-1 second"}, "floor='-1 second': negative; write '0 seconds' or more"),
-        ({"memory": "0 seconds"}, "memory='0 seconds': nothing would be remembered; write '5 minutes'"),
-        ({"ceiling": "5 seconds"}, "ceiling='5 seconds': below floor='10 seconds'; write a longer one"),
-        ({"floor": "0 s", "ceiling": "0 s"}, "ceiling='0 s': below floor='0 s'; write a longer one"),
-        ({"measure": "now"}, "measure='now': write 'arrival' or 'next'"),
+        ({"memory": "0 seconds"}, "memory='0 seconds': not above 0; write '5 minutes'"),
+        ({"ceiling": "5 seconds"}, "ceiling='5 seconds': below floor='10 seconds'; write a longer duration"),
+        ({"floor": "0 s", "ceiling": "0 s"}, "ceiling='0 s': below floor='0 s'; write a longer duration"),
+        ({"measure": "now"}, "measure='now': unknown value; write 'arrival' or 'next'"),
         (
             {"measure": "next", "recall": 0.9},
-            "measure='next': has no recall target; leave out recall= or write measure='arrival'",
+            "measure='next': cannot be used with recall=; omit recall= or write measure='arrival'",
         ),
-        ({"clock_rows": max}, "clock_rows=: only measure='next' uses it; write measure='next' or leave it out"),
-        ({"measure": "next", "clock_rows": 3}, "clock_rows=3: not a predicate; write a function of a batch"),
+        ({"clock_rows": max}, "clock_rows=: only measure='next' uses it; write measure='next' or omit clock_rows="),
+        ({"measure": "next", "clock_rows": 3}, "clock_rows=3: not a function; write a function of a batch"),
     ],
 )
 def test_what_is_refused(options, text):

@@ -384,5 +384,5 @@ def test_the_state_stays_small(recall):
 
 @pytest.mark.parametrize("value", [{}, None, {"state": [1], "maxima": [], "hints": [], "counts": ""}])
 def test_damaged_state_is_refused(value):
-    with pytest.raises(BraidedError, match="lateness: damaged state; it is not what this version writes"):
+    with pytest.raises(BraidedError, match="lateness: the state is damaged, or of another version of braided"):
         Learner.from_json(value, Lateness())

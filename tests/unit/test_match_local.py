@@ -633,7 +633,7 @@ WRONG = [
     ({"after": "skip to last C", "pattern": "A C? B"}, "after='skip to last C': a match may have no C; skip to one that"),
     ({"after": "skip to last A", "pattern": "A B A?"}, "that may be the first row of the match, from which the same match"),
     ({"rows": "every"}, "rows='every': write 'one', 'all', 'all omit empty' or 'all with unmatched'"),
-    ({"lateness": ("1 second", "2 seconds")}, "lateness=('1 second', '2 seconds'): write one for the input"),
+    ({"lateness": ("1 second", "2 seconds")}, "lateness=('1 second', '2 seconds'): there is only one input; write one duration"),
     ({"key": "z"}, "key='z': the input has no such column; it has k, ts, v"),
     ({"key": ["k", "k"]}, "key=('k', 'k'): names a column twice; name each once"),
     ({"time": "v"}, "time='v': has type int64, not a timestamp in microseconds; cast it"),

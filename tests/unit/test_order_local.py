@@ -240,7 +240,7 @@ def test_an_idle_input_stops_holding_the_other_back() -> None:
         ({"lateness": "-1 second"}, "lateness='-1 second': negative"),
         ({"lateness": "soon"}, "lateness='soon': not a duration"),
         ({"lateness": ["1 second", "2 seconds"]}, r"lateness=\('1 second', '2 seconds'\): write one duration$"),
-        ({"idle": "0 seconds"}, "idle='0 seconds': write a duration above 0, or None"),
+        ({"idle": "0 seconds"}, "idle='0 seconds': not above 0; write a longer duration, or None"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:

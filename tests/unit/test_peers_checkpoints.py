@@ -197,7 +197,7 @@ def test_what_a_death_left_of_a_rehearsal_goes_after_a_day(root: str) -> None:
 def test_a_store_that_cannot_create_exclusively_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoints = Checkpoints(f"memory://{secrets.token_hex(8)}/hits")
     monkeypatch.setattr(fsspec.implementations.memory.MemoryFileSystem, "pipe_file", lambda *_, **__: None)
-    with pytest.raises(PeerError, match="this file system cannot create a file exclusively; give another"):
+    with pytest.raises(PeerError, match="this file system cannot create a file exclusively; use another one"):
         checkpoints.open(0)
 
 

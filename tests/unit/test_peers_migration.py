@@ -115,7 +115,9 @@ def test_storage_that_goes_away_is_not_taken_for_an_empty_one(root: Path, left: 
         lambda: listing.names("leases"),
         lambda: reading.read("leases/sum/000000000000.json"),
     ):
-        with pytest.raises(TopicError, match=r"^storage='.*': is missing or empty; bring it back, or mount it again"):
+        with pytest.raises(
+            TopicError, match=r"^storage='.*': the directory is missing or empty; restore it, or mount it again"
+        ):
             work()
     assert not place.exists() or not list(place.iterdir())
     if place.exists():

@@ -157,11 +157,11 @@ def test_distortion_is_that_of_the_definition() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"shed": 1.0}, r"shed=1\.0: write a share of the rows to drop, from 0 up to but not 1, or 'unbiased'"),
+        ({"shed": 1.0}, r"shed=1\.0: write a share of the rows to drop, at least 0 and below 1, or 'unbiased'"),
         ({"shed": -0.1}, "write a share"),
         ({"shed": "half"}, "write a share"),
         ({"shed": True, "memory": 10}, "write a share"),
-        ({"shed": "unbiased"}, "shed='unbiased': how much to drop follows from a budget; give memory=, or a share"),
+        ({"shed": "unbiased"}, "shed='unbiased': needs a budget; set memory=, or write a share"),
     ],
 )
 def test_bad_shares_are_refused(options: dict[str, Any], text: str) -> None:

@@ -179,7 +179,7 @@ def test_however_a_log_is_cut_into_batches_each_file_comes_once(counts: list[int
         start = end
     assert found == wanted
     assert log.end(start, len(counts) - 1, 5) == log.end(start, len(counts) - 1, None) == start
-    with pytest.raises(TableError, match="is another table than the one that the checkpoint has read from"):
+    with pytest.raises(TableError, match="is not the table that the checkpoint has read from"):
         log.between(Position("other", 0), start)
 
 
@@ -190,12 +190,12 @@ def test_what_a_call_says_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
             tables.split_name(table)  # type: ignore[arg-type]
     assert [tables.parse_size(size, "file_size") for size in ("1.5 KB", "2MiB", 7)] == [1500, 2 << 20, 7]
     for size in ("0 MB", "12", "much", -1, True, None):
-        with pytest.raises(OptionError, match="no size of a file; write '128 MB', or a number of bytes"):
+        with pytest.raises(OptionError, match="not a file size; write '128 MB', or a number of bytes"):
             tables.parse_size(size, "file_size")  # type: ignore[arg-type]
     assert tables.check_columns("t", {"a": "int", "b": "int"}, {"a": "int", "c": "int"}, add_columns=True) == ["b"]
     pauses: list[float] = []
     monkeypatch.setattr(tables.time, "sleep", pauses.append)
-    with pytest.raises(TableError, match="t: other writers were first 60 times; start the query again"):
+    with pytest.raises(TableError, match="t: other writers were faster 60 times; start the query again"):
         tables.attempts("t", lambda: None)
     assert len(pauses) == 60
     assert max(pauses) <= 2

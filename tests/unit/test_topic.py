@@ -70,7 +70,7 @@ def test_a_batch_is_committed_once(topic: Topic) -> None:
     assert _commit(again, 2, [3])
     assert _values(topic) == [1, 2, 3]
     assert len(list(_disk(topic.data).rglob("*.parquet"))) == 3
-    with pytest.raises(TopicError, match="batch 1 was committed over other input; the checkpoint and the topic do not"):
+    with pytest.raises(TopicError, match="batch 1 was committed with other input, so the checkpoint does not"):
         again.commit(1, "other offsets", [])
 
 
@@ -85,7 +85,7 @@ def test_a_batch_that_is_written_elsewhere_is_announced_by_one_writer(topic: Top
     former = topic.claim("q", epoch=0)
     former.announce(0, "o")
     former.announce(0, "o")
-    with pytest.raises(TopicError, match="batch 0 was committed over other input"):
+    with pytest.raises(TopicError, match="batch 0 was committed with other input"):
         former.announce(0, "other")
     writer = topic.claim("q", epoch=1)
     writer.announce(0, "o")  # runs again over the same plan
@@ -168,7 +168,9 @@ def test_races_of_two_writers_lose_and_double_nothing(tmp_path: Path) -> None:
 
 def test_a_topic_belongs_to_one_query_and_one_schema(topic: Topic, tmp_path: Path) -> None:
     topic.claim("one")
-    with pytest.raises(TopicError, match="belongs to the query one, this is other; give the checkpoint that wrote it"):
+    with pytest.raises(
+        TopicError, match="belongs to the query one, but this is other; use the checkpoint that wrote it"
+    ):
         topic.claim("other")
     with pytest.raises(TopicError, match=r"the topic has another schema; write to a new path"):
         create_topic(topic.location, "another")
@@ -176,16 +178,16 @@ def test_a_topic_belongs_to_one_query_and_one_schema(topic: Topic, tmp_path: Pat
     assert not is_topic(str(tmp_path))
     (tmp_path / "plain").mkdir()
     (tmp_path / "plain" / "rows.parquet").write_bytes(b"")
-    with pytest.raises(TopicError, match="has other files; give a new directory, or one that this query wrote"):
+    with pytest.raises(TopicError, match="has other files; use a new one, or one that this query wrote"):
         create_topic(str(tmp_path / "plain"), "schema")
-    with pytest.raises(TopicError, match="is new, and the checkpoint has done 3 batches, which are not in it"):
+    with pytest.raises(TopicError, match="is new, but the checkpoint has finished 3 batches"):
         create_topic(str(tmp_path / "other"), "schema").claim("q", 3)
     with pytest.raises(TopicError, match=r"is no topic; braided\.write_files makes one"):
         Topic(str(tmp_path))
     (tmp_path / "file").write_text("")
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for path, what in (("file", ""), ("file/below", r"'.*/file' above it "), ("link/x", "'.*/link' above it ")):
-        with pytest.raises(TopicError, match=f"path='{tmp_path}/{path}': {what}is no directory; give another path"):
+        with pytest.raises(TopicError, match=f"path='{tmp_path}/{path}': {what}is not a directory; use another path"):
             create_topic(f"{tmp_path}/{path}", "schema")
 
 
@@ -204,7 +206,7 @@ def test_damage_stops_with_the_files_name(topic: Topic) -> None:
             topic.files()
     newer = json.loads(good)
     path.write_text(json.dumps({**newer, "format": FORMAT + 1}))
-    with pytest.raises(TopicError, match=f"has format {FORMAT + 1}, this version reads {FORMAT}; upgrade braided"):
+    with pytest.raises(TopicError, match=f"has format {FORMAT + 1}, but this version reads {FORMAT}; upgrade braided"):
         topic.files()
     path.unlink()
     with pytest.raises(TopicError, match=r"000000000001\.json: the manifest is missing; restore it from a copy"):
@@ -220,10 +222,10 @@ def test_damage_stops_with_the_files_name(topic: Topic) -> None:
             topic.claim("q")
         entry.write_bytes(content)
     Path(_disk(topic.location), "_topic.json").write_text("{")
-    with pytest.raises(TopicError, match=r"_topic\.json: is damaged; restore it from a copy"):
+    with pytest.raises(TopicError, match=r"_topic\.json: the file is damaged; restore it from a copy"):
         Topic(topic.location)
     Path(_disk(topic.location), "_topic.json").unlink()
-    with pytest.raises(TopicError, match=r"_topic\.json: is missing, and manifests are there; restore it"):
+    with pytest.raises(TopicError, match=r"_topic\.json: the file is missing, but there are manifests; restore it"):
         is_topic(topic.location)
 
 
@@ -263,10 +265,12 @@ def test_retention_keeps_what_registered_readers_need(topic: Topic) -> None:
     topic.retain(2)
     assert _values(topic) == [8, 9]
     assert len(list(_disk(topic.data).rglob("*.parquet"))) == 2
-    with pytest.raises(TopicError, match=r"manifest 3 was deleted, the oldest is 9; a reader that is so late must"):
+    with pytest.raises(
+        TopicError, match=r"manifest 3 was deleted before it was read, the oldest is 9; start the reader"
+    ):
         topic.files(3)
     assert _commit(topic.claim("q"), 10, [10])
-    with pytest.raises(TopicError, match=r"keep=-1: write how many of the newest entries to keep"):
+    with pytest.raises(TopicError, match=r"keep=-1: not a number of entries; write how many of the newest to keep"):
         topic.retain(-1)
     with pytest.raises(TopicError, match=r"reader='\.\./x': write letters"):
         topic.register("../x", 0)
@@ -290,7 +294,7 @@ def test_compaction_changes_no_row_and_is_seen_by_no_reader(topic: Topic) -> Non
     assert topic.compact(keep=10) == 0
     assert _values(topic) == list(range(50))
     assert len(list(_disk(topic.data).rglob("*.parquet"))) == 11
-    with pytest.raises(TopicError, match="manifest 20 was compacted with its neighbours while a reader was among them"):
+    with pytest.raises(TopicError, match="manifest 20 was compacted with others while a reader needed it"):
         topic.files(20)
     assert topic.retain(5) == 5  # the reader still needs one more than the newest five
     assert _values(topic) == [44, 45, 46, 47, 48, 49]
@@ -351,7 +355,9 @@ def test_upkeep_runs_beside_the_batches_and_survives_a_failure(
 
 
 def test_upkeep_refuses_what_keeps_nothing(topic: Topic) -> None:
-    with pytest.raises(TopicError, match=r"keep=0: write how many of the newest entries to keep, 1 or more"):
+    with pytest.raises(
+        TopicError, match=r"keep=0: not a number of entries; write how many of the newest to keep, 1 or more"
+    ):
         Upkeep(topic, compact=False, keep=0)
 
 

@@ -131,7 +131,7 @@ def test_a_batch_over_other_input_is_refused(tmp_path: Path) -> None:
     query = _Query(tmp_path / "c", topic)
     query.run(0)
     query.plan = lambda batch: (tmp_path / "c/offsets/0").write_text("v1\n{}\nother")  # type: ignore[method-assign,assignment]
-    with pytest.raises(TopicError, match="batch 0 was committed over other input"):
+    with pytest.raises(TopicError, match="batch 0 was committed with other input"):
         query.run(0)
     assert _values(topic) == [0, 1]
 
@@ -144,7 +144,7 @@ def test_a_writer_with_a_claim_is_fenced_and_strangers_are_refused(tmp_path: Pat
     query.run(1)
     with pytest.raises(TopicError, match="another writer, of epoch 1, has taken the topic"):
         claimed.commit(2, "", _file(topic, 2, 20))
-    with pytest.raises(TopicError, match="belongs to the query q, this is batch jobs; give the checkpoint"):
+    with pytest.raises(TopicError, match="belongs to the query q, but this is batch jobs; use the checkpoint"):
         topic.append(_file(topic, 2, 20))
     with pytest.raises(TopicError, match="belongs to the query q, this is z"):
         topic.resume("z", 2)
@@ -154,7 +154,7 @@ def test_a_writer_with_a_claim_is_fenced_and_strangers_are_refused(tmp_path: Pat
 def test_a_new_path_for_an_old_checkpoint_is_refused(tmp_path: Path) -> None:
     topic = create_topic(f"{tmp_path}/t", DDL)
     query = _Query(tmp_path / "c", topic)
-    with pytest.raises(TopicError, match="is new, and the checkpoint has done 4 batches"):
+    with pytest.raises(TopicError, match="is new, but the checkpoint has finished 4 batches"):
         query.run(4)
     # Batches without tasks and rows count too.
     query.plan(0)

@@ -1,1 +1,1 @@
-"""Bounded buffers: the rows of a window that fit a budget, and the policies that choose them."""
+"""Bounded buffers: they store the rows of a window that fit into a budget; a policy chooses which."""

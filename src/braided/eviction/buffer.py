@@ -1,7 +1,7 @@
-"""A bounded buffer of rows of several streams: what one worker keeps when the window does not fit in memory.
+"""A bounded buffer of rows of several streams: one worker uses it when the window does not fit into memory.
 
-Preconditions: events come sorted by (time, stream, content hash), in calls of any size; keys are 64-bit hashes,
-equal for equal keys. Where rows are cut into calls changes nothing, neither results nor state.
+Preconditions: events come sorted by (time, stream, content hash), in calls of any size; keys are 64-bit hashes, equal
+for equal keys. How events are divided into calls changes neither results nor state.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Outputs(TypedDict, total=False):
 
 
 class Events(NamedTuple):
-    """Rows as a policy sees them, in sequence: parallel arrays."""
+    """Rows in the order in which a policy gets them, as parallel arrays."""
 
     keys: UInt64s
     times: Ints
@@ -64,14 +64,14 @@ class Events(NamedTuple):
         return self.pick(slice(start, end))
 
     def pick(self, which: slice | Ints | npt.NDArray[np.bool_]) -> Events:
-        """Return the events at some positions; events without hints stay so."""
+        """Return the events at some positions, with their hints if there are any."""
         hints = self.hints[which] if len(self.hints) else self.hints
         keys, times, streams = self.keys[which], self.times[which], self.streams[which]
         return Events(keys, times, streams, self.contents[which], self.rows[which], hints)
 
 
 class Progress(NamedTuple):
-    """How far a step came: the first event not finished, and what it wrote to each output."""
+    """The end of a step: the first unfinished event, and how many pairs and drops it wrote."""
 
     event: int
     pairs: int
@@ -79,7 +79,7 @@ class Progress(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Pairs (event number, stored row id), and the ids of rows that went with why (`buffer_kernel.DROP_...`)."""
+    """Pairs (event number, stored row id), and the ids of removed rows with the reason (`buffer_kernel.DROP_...`)."""
 
     pair_event: Ints
     pair_row: Ints
@@ -88,9 +88,10 @@ class Result(NamedTuple):
 
 
 def sorted_events(events: Events) -> Events:
-    """Return the events in the sequence that a policy sees: by (time, stream, content).
+    """Return the events in the order in which a policy gets them: by (time, stream, content).
 
-    Cost: least for streams one after the other, each nearly in order of time; contents are compared where times agree.
+    It is fastest if the streams come one after the other, each nearly in order of time. Contents are compared only for
+    equal times.
     """
     streams = events.streams
     if (streams[1:] < streams[:-1]).any():
@@ -106,19 +107,19 @@ def sorted_events(events: Events) -> Events:
 
 
 class Buffer:
-    """Keep at most `capacity` rows, and join each event with those of the other streams that are kept.
+    """Stores at most `capacity` rows, and joins each event with the stored rows of the other streams.
 
-    capacity : rows stored at most, of all streams together.
-    policy : which row gives way when the buffer is full, such as ``GDJ(initial=0.99)``.
+    capacity : the largest number of stored rows, of all streams together.
+    policy : the eviction policy, such as ``GDJ(initial=0.99)``.
     window : (lo, hi) in microseconds. With two streams, 0 the left and 1 the right, a pair has
-        lo <= right time - left time <= hi; with more, lo = -hi and any two rows are at most hi apart.
-    streams : how many, 2 to 8.
-    share : ``"unified"``: all streams compete for the whole buffer (section 4.3). ``"proportional"``: each stream
-        has room in proportion to its recent arrivals, and rows compete within it (section 5.3.3).
-    results : what counts as a result, and raises credits: ``"pairs"``, or ``"combinations"`` of a row of each stream.
+        lo <= right time - left time <= hi; with more streams, lo = -hi and any two rows are at most hi apart.
+    streams : the number of streams, 2 to 8.
+    share : ``"unified"``: all streams compete for the whole buffer (section 4.3). ``"proportional"``: each stream has
+        a share in proportion to its recent arrivals, and its rows compete within it (section 5.3.3).
+    results : what counts as a result and raises credits: ``"pairs"``, or ``"combinations"`` of a row of each stream.
 
-    Cost: 172 to 188 bytes a row of capacity, 490 with PROB's exact counts, none of it growing with the stream;
-    12 to 22 bytes a stored row when saved, and for PROB 8 to 9 a counted key.
+    Cost: 172 to 188 bytes per row of capacity, 490 with PROB's exact counts; it does not grow with the stream.
+    When saved, 12 to 22 bytes per stored row, and for PROB 8 to 9 per counted key.
 
     >>> from braided.eviction.policies.fifo import FIFO
     >>> buffer = Buffer(2, FIFO(), window=(-10, 10))
@@ -140,18 +141,18 @@ class Buffer:
         results: Results = "pairs",
     ) -> None:
         if isinstance(capacity, bool) or not isinstance(capacity, int) or not 1 <= capacity <= MOST_ROWS:
-            raise BraidedError(f"{capacity=}: write the number of rows to keep, 1 to {MOST_ROWS}")
+            raise BraidedError(f"{capacity=}: not a number of rows; write 1 to {MOST_ROWS}")
         if not 2 <= streams <= MOST_STREAMS:
-            raise BraidedError(f"{streams=}: write a number of streams from 2 to {MOST_STREAMS}")
+            raise BraidedError(f"{streams=}: not a number of streams; write 2 to {MOST_STREAMS}")
         if share not in ("unified", "proportional"):
-            raise BraidedError(f"{share=}: write 'unified' or 'proportional'")
+            raise BraidedError(f"{share=}: unknown value; write 'unified' or 'proportional'")
         if share == "proportional" and capacity < streams:
-            raise BraidedError(f"{capacity=}: too small to share among {streams} streams; write at least {streams}")
+            raise BraidedError(f"{capacity=}: too small for {streams} streams; write at least {streams}")
         lo, hi = window
         if lo > hi:
-            raise BraidedError(f"{window=}: its lower bound is above its upper bound")
+            raise BraidedError(f"{window=}: the lower bound is above the upper bound; swap them")
         if streams > 2 and lo != -hi:
-            raise BraidedError(f"{window=}: with {streams} streams a window is (-w, w)")
+            raise BraidedError(f"{window=}: not symmetric; with {streams} streams write (-w, w)")
         self.capacity, self.policy, self.share, self.results = capacity, policy, share, results
         self.window = (int(lo), int(hi))
         ages: Sequence[tuple[int, int]] = [(lo, hi), (-hi, -lo)] if streams == 2 else [(lo, hi)] * streams
@@ -174,7 +175,7 @@ class Buffer:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Totals since the start: events, pairs, results, and rows expired, evicted, refused and too large."""
+        """Totals since the start: events, pairs, results, and expired, evicted, refused and too large rows."""
         names = ("events", "pairs", "results", "expired", "evicted", "refused", "too_large")
         counts = {name: int(self.state.totals[name][0]) for name in names}
         return counts if self.state.settings["combining"][0] else {**counts, "results": counts["pairs"]}
@@ -189,17 +190,17 @@ class Buffer:
         dropped_row: Ints | None = None,
         drop_reason: Bytes | None = None,
     ) -> Progress:
-        """Process events from `start`; stop early when an output is full, to be called again from there.
+        """Process events from `start`. If an output is full, it stops early; call it again from there.
 
-        Without `pair_row` pairs are only counted; without `dropped_row` rows that go are. Pairs are written as
-        (number of the event in `events`, id of the stored row).
+        Without `pair_row`, pairs are only counted; without `dropped_row`, removed rows are only counted. Pairs are
+        written as (number of the event in `events`, id of the stored row).
         """
         self._check(events, start)
         counting, reporting = pair_row is None, dropped_row is None
         if not counting and (pair_event is None or len(pair_event) != len(pair_row) or not len(pair_row)):  # type: ignore[arg-type]
-            raise BraidedError("pair_event, pair_row: give two arrays of one length, at least 1")
+            raise BraidedError("pair_event, pair_row: pass two arrays of the same length, at least 1")
         if not reporting and (drop_reason is None or len(drop_reason) != len(dropped_row) or not len(dropped_row)):  # type: ignore[arg-type]
-            raise BraidedError("dropped_row, drop_reason: give two arrays of one length, at least 1")
+            raise BraidedError("dropped_row, drop_reason: pass two arrays of the same length, at least 1")
         event, pairs, drops = self._step(
             self.state,
             self.learned,
@@ -223,13 +224,13 @@ class Buffer:
         return int(self.state.totals["pairs"][0]) - before
 
     def run(self, events: Events, *, room: int = 1 << 16) -> Result:
-        """Process all events and return every pair and every row that went."""
+        """Process all events and return all pairs and all removed rows."""
         return collect(self, events, room)
 
     def to_bytes(self) -> bytes:
         """Return the buffer as bytes, also between two steps of one event.
 
-        With `rows_elsewhere` set, keys, times and ids of the rows are left out, to be given again by `attach`.
+        With `rows_elsewhere` set, the keys, times and ids of the rows are left out; `attach` sets them again.
         """
         options = {
             "capacity": self.capacity,
@@ -243,7 +244,7 @@ class Buffer:
 
     @classmethod
     def from_bytes(cls, data: bytes, policy: Policy) -> Buffer:
-        """Return the buffer that was saved, whose policy must be the same.
+        """Return a saved buffer, which must have the same policy.
 
         >>> from braided.eviction.policies.fifo import FIFO
         >>> Buffer.from_bytes(b"...", FIFO())
@@ -280,18 +281,18 @@ class Buffer:
         return ids
 
     def attach(self, keys: UInt64s, times: Ints, ids: Ints) -> None:
-        """Give a buffer that was read from bytes its rows, oldest first, where they were saved elsewhere."""
+        """Set the rows, oldest first, of a buffer that was read from bytes and whose rows were saved elsewhere."""
         if self._unread is None:
-            raise BraidedError("attach: this buffer has its rows")
+            raise BraidedError("attach: this buffer has its rows already")
         header, data, at = self._unread
         self.learned = load(self.state, self.policy, self.learned, header, data, at, (keys, times, ids))
         self._unread = None
 
     def set_facts(self, *, sizes: Ints | None = None, most_bytes: int = 0, probes: Bytes | None = None) -> None:
-        """Set facts by row id, of the stored rows and of those to come.
+        """Set facts by row id, of the stored rows and of the next ones.
 
-        sizes : bytes of each row, of which the stored ones have at most `most_bytes` together; a larger row is not
-            stored, and counted. probes : rows, not 0, that meet no other such row.
+        sizes : the bytes of each row. Stored rows have at most `most_bytes` together; a larger row is counted, but not
+            stored. probes : not 0 for rows that only probe, which do not match each other.
         """
         sizes = _NO_INTS if sizes is None else sizes
         self.state = self.state._replace(sizes=sizes, probes=_NO_BYTES if probes is None else probes)
@@ -304,31 +305,31 @@ class Buffer:
 
     def _check(self, events: Events, start: int) -> None:
         if self._unread is not None:
-            raise BraidedError("buffer: its rows were saved elsewhere; attach them first")
+            raise BraidedError("buffer: the rows were saved elsewhere; call attach first")
         lengths = {len(a) for a in events[:5]}
         if len(lengths) > 1 or (len(events.hints) and len(events.hints) != len(events.keys)):
-            raise BraidedError("events: their arrays differ in length")
+            raise BraidedError("events: the arrays have different lengths; pass arrays of one length")
         if self.policy.hinted and len(events.hints) != len(events.keys):
-            raise BraidedError(f"hints: {type(self.policy).__name__} needs one number per event")
+            raise BraidedError(f"hints: {type(self.policy).__name__} needs them; pass one number per event")
         if not 0 <= start <= len(events.keys):
-            raise BraidedError(f"{start=}: not an event of {len(events.keys)}")
+            raise BraidedError(f"{start=}: not the number of an event; pass 0 to {len(events.keys)}")
         times = events.times
         if start == 0 and len(times):
             if (times[1:] < times[:-1]).any() or (self.last_time is not None and times[0] < self.last_time):
-                raise BraidedError("events: times go back; sort them by (time, stream, content)")
+                raise BraidedError("events: times decrease; sort events by (time, stream, content)")
             if events.streams.min() < 0 or events.streams.max() >= len(self.state.streams):
-                raise BraidedError(f"events: a stream is not one of 0 to {len(self.state.streams) - 1}")
+                raise BraidedError(f"events: unknown stream; use streams 0 to {len(self.state.streams) - 1}")
 
 
 class Steps(Protocol):
-    """What processes events in steps."""
+    """A buffer that processes events in steps."""
 
     def step(self, events: Events, start: int, **outputs: Unpack[Outputs]) -> Progress:
         """Process events from `start` until an output is full."""
 
 
 def collect(buffer: Steps, events: Events, room: int) -> Result:
-    """Process all events, in steps with outputs of `room`, and return all that was written."""
+    """Process all events, in steps with outputs of size `room`, and return all output."""
     pair_event, pair_row, dropped_row = (np.empty(room, np.int64) for _ in range(3))
     drop_reason = np.empty(room, np.int8)
     parts: list[Result] = []

@@ -1,10 +1,10 @@
-"""A buffer as bytes: a JSON header, what the policy has learned, and the stored rows, oldest first.
+"""A buffer as bytes: a JSON header, the state of the policy, and the stored rows, oldest first.
 
-Only what cannot be computed again is saved. Heap, index and chains are built anew, and since equal credits are told
-apart by age alone, a buffer that was saved goes on as if it had not been (`braided.eviction.sections`).
+Only data that cannot be computed again are saved. Heap, index and chains are built again. Rows of equal credit are
+ordered by age alone, so a restored buffer continues exactly as before (`braided.eviction.sections`).
 
-A row takes 12 to 22 bytes: key 8, time 1 to 3, id 2 to 4, credit 0 to 8, stream 1 bit. Whoever saves the rows
-themselves leaves out key, time and id (`rows_elsewhere`): then it is the credit and a bit.
+A row takes 12 to 22 bytes: key 8, time 1 to 3, id 2 to 4, credit 0 to 8, stream 1 bit. If the rows themselves are saved
+elsewhere (`rows_elsewhere`), key, time and id are left out, and a row takes only its credit and a bit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Known = tuple[UInt64s, Ints, Ints]
 
 
 def save(state: State, policy: Policy, learned: Any, options: Facts, *, rows_elsewhere: bool = False) -> bytes:
-    """Return the state as bytes; `options` are whatever the buffer needs to be made again, as JSON."""
+    """Return the state as bytes; `options` are the options of the buffer, as JSON."""
     slots = slots_by_age(state)
     rows = state.rows[slots]
     cursor = NONE
@@ -59,11 +59,11 @@ def save(state: State, policy: Policy, learned: Any, options: Facts, *, rows_els
 
 
 def read_header(data: bytes) -> tuple[Facts, int]:
-    """Return the header and where the sections start, or say what is wrong."""
+    """Return the header and the start of the sections; raise if the bytes are damaged."""
     header, at = unseal(_MAGIC, data, "buffer")
     version = header.get("version")
     if version != _VERSION:
-        raise StateError(f"buffer: saved as version {version!r}; this version of Braided reads {_VERSION}")
+        raise StateError(f"buffer: saved in version {version!r}, but this version of Braided reads {_VERSION}")
     return header, at
 
 
@@ -75,13 +75,13 @@ def read_streams(header: Facts, data: bytes, at: int) -> Bytes:
 def load(
     state: State, policy: Policy, learned: Any, header: Facts, data: bytes, at: int, known: Known | None = None
 ) -> Any:
-    """Fill an empty state from a header and the sections that start at `at`; return what the policy had learned.
+    """Fill an empty state from a header and the sections that start at `at`; return the state of the policy.
 
-    known : (keys, times, ids) of the rows, oldest first, where they were saved elsewhere.
+    known : (keys, times, ids) of the rows, oldest first, if they were saved elsewhere.
     """
     try:
         if header["policy"] != policy.options:
-            raise StateError(f"policy: the buffer was saved with another one, {header['policy']}")
+            raise StateError(f"policy: the buffer was saved with {header['policy']}; use the same policy")
         return _load(state, policy, learned, header, Reader(header["sections"], data, at), known)
     except StateError:
         raise
@@ -113,6 +113,6 @@ def _load(state: State, policy: Policy, learned: Any, header: Facts, read: Reade
     fill_rows(state, keys, times, streams, ids, credits)
     cursor = int(header["cursor"])
     require(NONE <= cursor < n, "its place")
-    # Slots were handed out in order, so the n-th row is in slot n.
+    # Slots were filled in order, so the n-th row is in slot n.
     state.totals["at_slot"] = cursor
     return learned

@@ -1,12 +1,12 @@
-"""The kernel of a bounded buffer: one pass over a sequence of events, in the order a policy sees them.
+"""The kernel of a bounded buffer: one pass over a sequence of events, in the order in which a policy gets them.
 
-Per event: rows out of the window go; the event joins what is stored; credits of what it matched rise; then it
-is stored, in place of the row that the policy gives up, or is itself refused. Every phase can stop when an
-output array is full, and goes on exactly there in the next call.
+For each event, rows outside of the window are removed. Then the event is joined with the stored rows, and the credits
+of matched rows rise. Then the event is stored, and evicts the row that the policy chooses, or it is refused. Every
+phase can stop when an output array is full, and continues there in the next call.
 
-What a policy does is compiled into a kernel of its own (`braided.eviction.policies.hooks`).
+Each policy has its own kernel, into which its hooks are compiled (`braided.eviction.policies.hooks`).
 
-Preconditions: events are sorted by (time, stream, content); no event is earlier than one before it.
+Preconditions: events are sorted by (time, stream, content); no event is earlier than a previous one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Step = Callable[..., tuple[int, int, int]]
 
 @in_place
 def _combinations(chains: Records, entry: int, s: int, q: int) -> int:
-    """Return the choices of a stored row of a key from each stream but two; all of them are in the window."""
+    """Return the number of combinations of a key's stored rows from all streams except two; all are in the window."""
     total = 1
     for r in range(chains.shape[1]):
         if r != s and r != q:  # noqa: PLR1714 - numba has no tuple of different integers
@@ -42,9 +42,9 @@ def _combinations(chains: Records, entry: int, s: int, q: int) -> int:
 def _giving_pool(
     totals: Records, pools: Records, streams: Records, capacity: int, most: int, stream: int, size: int
 ) -> int:
-    """Return the pool that must give up a row before one of `stream`, of `size` bytes, is stored, or NONE.
+    """Return the pool that must evict a row before one of `stream`, of `size` bytes, is stored; or NONE.
 
-    With a pool per stream, each has room in proportion to the stream's arrivals.
+    If each stream has a pool, its share is in proportion to the stream's arrivals.
     """
     full = totals[0].rows >= capacity or totals[0].bytes + size > most
     if len(pools) == 1:
@@ -65,7 +65,7 @@ def _giving_pool(
 
 @in_place
 def _arrive(pools: Records, streams: Records, capacity: int, stream: int) -> None:
-    """Count an arrival for the streams' shares; old arrivals fade."""
+    """Count an arrival for the shares of the streams; older arrivals count less."""
     if len(pools) == 1:
         return
     streams[stream].arrived += 1
@@ -83,7 +83,7 @@ def kernel_of(hooks: Hooks) -> Step:  # noqa: PLR0915 - one loop
     begin, left, by_chain, chain_matched, row_matched, arrived, newcomer, stored, ended = hooks
 
     @in_place
-    def step(  # noqa: PLR0915 - phases share a dozen arrays; passing them on at each event is what costs
+    def step(  # noqa: PLR0915 - phases share a dozen arrays; passing them at each event would be slow
         state: State,
         learned: Any,
         keys: UInt64s,
@@ -102,8 +102,8 @@ def kernel_of(hooks: Hooks) -> Step:  # noqa: PLR0915 - one loop
     ) -> tuple[int, int, int]:
         """Process events from `start` until the end or until an output array is full.
 
-        Returns the first event not finished, the pairs written, the rows reported as gone. With `counting`, pairs
-        are only counted; without `reporting`, rows that go are.
+        Returns the first unfinished event, the number of written pairs and of reported drops. With `counting`, pairs
+        are only counted; without `reporting`, removed rows are only counted.
         """
         settings, totals, pools, streams, rows = state.settings, state.totals, state.pools, state.streams, state.rows
         heap, table, entries, chains = state.heap, state.table, state.entries, state.chains
@@ -141,11 +141,11 @@ def kernel_of(hooks: Hooks) -> Step:  # noqa: PLR0915 - one loop
                     for q in range(max(0, resumed), len(streams)):
                         if q == s:
                             continue
-                        # A row is part of as many results as there are choices of the others.
+                        # A row is part of as many results as there are combinations of rows of the other streams.
                         shares = float(_combinations(chains, entry, s, q)) if many else 1.0
                         soonest = streams[q].soonest
                         pool = pool_of(pools, q)
-                        # A match with every row of the chain can be one addition to the chain.
+                        # A match with every row of a chain can be one addition to the chain.
                         together = soonest <= 0 and not probing and by_chain(learned)
                         if together and q != resumed:
                             chain_matched(state, learned, pool, entry, q, shares)
@@ -156,7 +156,7 @@ def kernel_of(hooks: Hooks) -> Step:  # noqa: PLR0915 - one loop
                         while slot >= 0:
                             age = time - rows[slot].time
                             if age < soonest:
-                                break  # the chain is in order of time: the rest is younger still
+                                break  # the chain is in order of time: the rest is younger
                             if probing and probes[rows[slot].row] != 0:
                                 slot = int(rows[slot].after)
                                 continue
@@ -186,7 +186,7 @@ def kernel_of(hooks: Hooks) -> Step:  # noqa: PLR0915 - one loop
                 if pool < 0:
                     break
                 victim = least_row(state, pool)
-                # A row of another stream that is over its share gives way without a contest.
+                # A row of another stream that exceeds its share is evicted without comparing credits.
                 stays = (len(pools) > 1 and pool != s) or heap[pool, 0].credit <= bar
                 if stays:
                     if reporting:

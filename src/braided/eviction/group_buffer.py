@@ -1,6 +1,6 @@
-"""A bounded buffer that serves several joins over several attributes of the same streams (sections 4 and 5.3.4).
+"""A bounded buffer for several joins over several attributes of the same streams (sections 4 and 5.3.4).
 
-The credit of a row sums over all joins it serves, and a row of one stream or join can displace one of another.
+The credit of a row is the sum over all its joins, and a row of one stream or join can evict a row of another.
 
 Preconditions: rows come sorted by (time, stream, content hash), in calls of any size; keys are 64-bit hashes.
 """
@@ -25,12 +25,12 @@ _TOTALS = ("events", "pairs", "expired", "evicted", "refused", "too_large")
 
 
 def buffer_bytes(policy: Policy, joins: int, capacity: int) -> int:
-    """Return the bytes of a buffer of so many joins, but for the rows themselves."""
+    """Return the bytes of a buffer for this number of joins, without the rows themselves."""
     return capacity * (110 + 110 * joins) + policy.group_bytes(capacity, joins)
 
 
 class GroupEvents(NamedTuple):
-    """Rows in sequence: per row and join its key and its role there, 0 left, 1 right, -1 none."""
+    """Rows in order: for each row and join its key, and its role in the join: 0 left, 1 right, -1 none."""
 
     keys: UInt64s
     roles: Bytes
@@ -56,7 +56,7 @@ class GroupWindow:
 
 
 def retention_of(joins: Sequence[GroupWindow], streams: int) -> list[int]:
-    """Return how long a row of each stream can match later ones in some join; NONE where in none.
+    """Return how long a row of each stream can match later rows in some join; NONE if it is in no join.
 
     >>> retention_of([GroupWindow(0, 1, -5, 3)], 2)
     [3, 5]
@@ -69,20 +69,20 @@ def retention_of(joins: Sequence[GroupWindow], streams: int) -> list[int]:
 
 
 class GroupBuffer:
-    """Keep at most `capacity` rows of all streams for all joins.
+    """Stores at most `capacity` rows of all streams for all joins.
 
-    policy : one that says what it does for several joins (`Policy.group_hooks`): GDJ with gain one or none and no
-        decay, PROB, FIFO or RAND. AGE has no meaning for several joins (section 5.3.4), and nothing is tuned.
+    policy : a policy that supports several joins (`Policy.group_hooks`): GDJ without gain "reset" and without decay,
+        PROB, FIFO, RAND or TAIL. AGE has no meaning for several joins (section 5.3.4), and nothing is tuned.
 
-    Cost: per row of capacity 110 bytes and 110 for each join, none of it growing with the stream; 17 bytes and 9 for
-    each join when saved. One step per pair.
+    Cost: per row of capacity 110 bytes and 110 for each join; it does not grow with the stream. When saved, 17 bytes
+    and 9 for each join. One step per pair.
     """
 
     def __init__(self, capacity: int, policy: Policy, *, streams: int, joins: Sequence[GroupWindow]) -> None:
         hooks = policy.group_hooks
         if hooks is None:
             *others, last = (kind.in_groups for kind in POLICIES.values() if kind.in_groups)
-            raise OptionError(f"evict={policy!r}: several joins take {', '.join(others)} or {last}")
+            raise OptionError(f"evict={policy!r}: not supported for several joins; use {', '.join(others)} or {last}")
         self.capacity, self.policy = capacity, policy
         self.state = allocate(capacity, streams, len(joins))
         self._step = kernel_of(hooks)
@@ -98,7 +98,7 @@ class GroupBuffer:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Totals since the start: events, pairs, and rows expired, evicted, refused and too large."""
+        """Totals since the start: events, pairs, and expired, evicted, refused and too large rows."""
         return {name: int(self.state.totals[name][0]) for name in _TOTALS}
 
     @property
@@ -110,16 +110,16 @@ class GroupBuffer:
     def step(
         self, events: GroupEvents, start: int, *, pair_event: Ints, pair_join: Bytes, pair_row: Ints
     ) -> tuple[int, int]:
-        """Process rows from `start`; return the first row not finished and the pairs written.
+        """Process rows from `start`; return the first unfinished row and the number of written pairs.
 
-        It stops early when the outputs are full, to be called again from there.
+        If the outputs are full, it stops early; call it again from there.
         """
         return self._step(self.state, self.learned, *events, start, pair_event, pair_join, pair_row)
 
     def set_facts(self, sizes: Ints, most_bytes: int) -> None:
-        """Set the bytes of each row by its id, of the stored rows and of those to come.
+        """Set the bytes of each row by its id, of the stored rows and of the next ones.
 
-        Stored rows have at most `most_bytes` together; a larger row is not stored, and counted.
+        Stored rows have at most `most_bytes` together; a larger row is counted, but not stored.
         """
         self.state = self.state._replace(sizes=sizes)
         self.state.settings["room_bytes"] = most_bytes
@@ -131,7 +131,7 @@ class GroupBuffer:
         return ordered
 
     def to_bytes(self) -> bytes:
-        """Return the buffer as bytes, between two calls that finished their rows."""
+        """Return the buffer as bytes; the last call must have finished its rows."""
         slots = self._slots()
         rows = self.state.rows[slots]
         write = Writer()
@@ -151,13 +151,13 @@ class GroupBuffer:
         return seal(_MAGIC, header, write.parts)
 
     def restore(self, data: bytes, ids: Callable[[Bytes], Ints]) -> None:
-        """Fill an empty buffer with what was saved by one with the same options.
+        """Fill an empty buffer from the bytes of one with the same options.
 
-        ids : gives the stored rows, oldest first, their ids again, from the stream of each.
+        ids : a function that returns the ids of the stored rows, oldest first, from the stream of each.
         """
         header, at = unseal(_MAGIC, data, "buffer of several joins")
         if header["policy"] != self.policy.options:
-            raise StateError(f"policy: the buffer was saved with another one, {header['policy']}")
+            raise StateError(f"policy: the buffer was saved with {header['policy']}; use the same policy")
         n = header["rows"]
         read = Reader(header["sections"], data, at)
         streams, times = read.streams(n, len(self.state.streams)), read.rising(np.int64)

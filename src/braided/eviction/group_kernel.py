@@ -1,10 +1,10 @@
-"""The kernel of a buffer that serves several joins: one pass over a sequence of rows, each with a key per join.
+"""The kernel of a buffer for several joins: one pass over a sequence of rows, each with a key per join.
 
-A stored row is in one chain per join that it serves. A match in any of them raises its one credit, and the row of
-smallest credit gives way, whichever streams and joins are concerned. What a policy does is compiled into a kernel of
-its own (`braided.eviction.policies.hooks`).
+A stored row is in one chain for each of its joins. A match in any of them raises the row's credit. The row with the
+smallest credit is evicted, no matter of which stream or join. Each policy has its own kernel, into which its hooks are
+compiled (`braided.eviction.policies.hooks`).
 
-Preconditions: as of `braided.eviction.buffer_kernel`.
+Preconditions: those of `braided.eviction.buffer_kernel`.
 """
 
 from __future__ import annotations
@@ -59,11 +59,10 @@ Step = Callable[..., tuple[int, int]]
 
 
 class GroupState(NamedTuple):
-    """Everything the buffer remembers but what its policy has learned; arrays with an axis of joins come after `joins`.
+    """The state of the buffer without that of its policy; the arrays after `joins` have an axis of joins.
 
-    What is named as in `State` means the same; all rows are in one pool, and in one chain that gains nothing. The items
-    of the heap are rows.
-    `sizes` are the bytes of each row by its id, from outside; empty: no limit in bytes.
+    Names that `State` has too mean the same. All rows are in one pool, and in one chain without gains. The items of the
+    heap are rows. The caller sets `sizes`, the bytes of each row by its id; if it is empty, there is no limit in bytes.
     """
 
     settings: Records
@@ -134,7 +133,7 @@ def remove(state: GroupState, slot: int) -> None:
 
 @in_place
 def insert(state: GroupState, keys: UInt64s, roles: Bytes, time: int, stream: int, id_: int, credit: float) -> None:
-    """Put a row into a free slot, of which there must be one."""
+    """Put a row into a free slot; there must be one."""
     rows, streams, totals = state.rows, state.streams, state.totals
     slot = int(totals[0].free_row)
     row = rows[slot]
@@ -162,7 +161,7 @@ def insert(state: GroupState, keys: UInt64s, roles: Bytes, time: int, stream: in
 
 @in_place
 def least_row(state: GroupState) -> int:
-    """Return the slot of smallest (credit, seq); credits here may lag behind, as lower bounds, but that of the top."""
+    """Return the slot with the smallest (credit, seq). Credits in the heap may be too low, except at the top."""
     heap, rows = state.heap, state.rows
     while True:
         slot = int(heap[0, 0].item)
@@ -193,14 +192,15 @@ def kernel_of(hooks: GroupHooks) -> Step:
     ) -> tuple[int, int]:
         """Process rows from `start` until the end or until the outputs are full.
 
-        Returns the first row not finished and the pairs written. Stopped among the matches of a row, it goes on there.
+        Returns the first unfinished row and the number of written pairs. If it stops among the matches of a row, the
+        next call continues there.
         """
         totals, rows, streams = state.totals, state.rows, state.streams
         capacity = len(rows)
         pairs = 0
         for i in range(start, len(times)):
             time, s = times[i], int(event_streams[i])
-            if totals[0].at_stream < 0:  # not stopped among its matches
+            if totals[0].at_stream < 0:  # the last call did not stop among its matches
                 for q in range(len(streams)):
                     while streams[q].first >= 0 and time - rows[streams[q].first].time > streams[q].retention:
                         remove(state, int(streams[q].first))
@@ -219,7 +219,7 @@ def kernel_of(hooks: GroupHooks) -> Step:
                 while slot >= 0:
                     age = time - rows[slot].time
                     if age > latest:
-                        break  # from the newest back: the rest is older still
+                        break  # from the newest back: the rest is older
                     if age >= soonest:
                         if pairs == len(pair_row):
                             totals[0].at_stream = j
@@ -259,6 +259,6 @@ def kernel_of(hooks: GroupHooks) -> Step:
 def fill(
     state: GroupState, keys: UInt64s, roles: Bytes, times: Ints, streams: Bytes, ids: Ints, credits: Reals
 ) -> None:
-    """Put rows, oldest first, with their credits into an empty state."""
+    """Insert rows with their credits, oldest first, into an empty state."""
     for i in range(len(times)):
         insert(state, keys[i], roles[i], times[i], int(streams[i]), ids[i], credits[i])

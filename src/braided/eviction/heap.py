@@ -1,7 +1,7 @@
-"""A binary heap of numbered items per pool: the smallest (credit, seq) on top, each item's place known.
+"""A binary heap of numbered items per pool: the smallest (credit, seq) is on top, and each item's position is known.
 
-What an item has here may lag behind, as a lower bound of what it really has. The top is right once it does not lag:
-until then its owner brings it up to date, and it sinks (`heap_sink`).
+An item's credit in the heap may be lower than its current credit. The caller updates the top with `heap_sink` until the
+credit of the top is current; then the top is the smallest.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _sink(heap: Records, heap_at: Links, pool: int, at: int, size: int, credit: 
         child = 2 * at + 1
         if child >= size:
             break
-        # Which child is smaller cannot be foreseen, so that a branch would cost more than the comparison.
+        # Which child is smaller is not predictable, so a branch would cost more than the comparison.
         c, d = heap[pool, child], heap[pool, min(child + 1, size - 1)]
         child += (d.credit < c.credit) | ((d.credit == c.credit) & (d.seq < c.seq))
         c = heap[pool, child]
@@ -50,7 +50,7 @@ def heap_push(heap: Records, heap_at: Links, pool: int, size: int, credit: float
 
 @in_place
 def heap_lower(heap: Records, heap_at: Links, pool: int, credit: float, seq: int, item: int) -> None:
-    """Give an item less, if it has more."""
+    """Lower an item to (credit, seq) if it has more."""
     at = heap_at[item]
     h = heap[pool, at]
     if credit < h.credit or (credit == h.credit and seq < h.seq):
@@ -59,7 +59,7 @@ def heap_lower(heap: Records, heap_at: Links, pool: int, credit: float, seq: int
 
 @in_place
 def heap_remove(heap: Records, heap_at: Links, pool: int, size: int, item: int) -> None:
-    """Take an item out of `size`, wherever it is."""
+    """Remove an item from a heap of `size` items."""
     at = heap_at[item]
     last = heap[pool, size - 1]
     credit, seq, moved = last.credit, last.seq, last.item
@@ -72,13 +72,13 @@ def heap_remove(heap: Records, heap_at: Links, pool: int, size: int, item: int) 
 
 @in_place
 def heap_sink(heap: Records, heap_at: Links, pool: int, size: int, credit: float, seq: int) -> None:
-    """Give the item on top what it really has, which is more."""
+    """Set the item on top to its current (credit, seq), which is larger."""
     _sink(heap, heap_at, pool, 0, size, credit, seq, heap[pool, 0].item)
 
 
 @in_place
 def heap_rebuild(heap: Records, heap_at: Links, pool: int, size: int) -> None:
-    """Put the items in order again after all were set anew, for when some have fallen."""
+    """Restore the order of the heap after all items were set, for the case that some credits have fallen."""
     for at in range(size // 2 - 1, -1, -1):
         h = heap[pool, at]
         _sink(heap, heap_at, pool, at, size, h.credit, h.seq, h.item)

@@ -1,7 +1,7 @@
 """The index of stored rows: key -> one chain of slots per stream, oldest first.
 
-Open addressing with linear probing over at least twice the capacity; a key that leaves is closed over by
-shifting back what follows it, so that the table never fills with tombstones.
+It uses open addressing with linear probing, with at least twice the capacity. When a key is removed, the keys after it
+are moved back, so the table has no tombstones.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import numpy as np
 from braided.compiled import in_place
 from braided.eviction.records import NONE, Links, Records
 
-_SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio: keys that differ in few bits still spread
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio: spreads keys that differ in few bits
 
 
 @in_place
 def home(key: np.uint64, size: int) -> int:
-    """Return where a key's probing starts in a table of `size`, a power of two."""
+    """Return where probing for a key starts in a table of `size`, a power of two."""
     return int(np.int64((key * _SPREAD) >> np.uint64(32))) & (size - 1)
 
 
@@ -34,7 +34,7 @@ def find_entry(table: Links, entries: Records, key: np.uint64) -> int:
 
 @in_place
 def new_entry(table: Links, entries: Records, chains: Records, totals: Records, key: np.uint64) -> int:
-    """Return a new entry, of a key that has none, with empty chains."""
+    """Return a new entry with empty chains for a key that has no entry."""
     entry = totals[0].free_entry
     totals[0].free_entry = entries[entry].rows
     entries[entry].rows = 0
@@ -61,7 +61,7 @@ def _drop_entry(table: Links, entries: Records, totals: Records, entry: int) -> 
         other = table[at]
         if other < 0:
             break
-        # It may move into the hole unless its own home lies behind the hole.
+        # It may move into the hole unless its own home is after the hole.
         if ((at - home(entries[other].key, size)) & (size - 1)) >= ((at - hole) & (size - 1)):
             table[hole] = other
             hole = at
@@ -88,7 +88,7 @@ def index_append(rows: Records, entries: Records, chains: Records, entry: int, s
 
 @in_place
 def index_remove(table: Links, rows: Records, entries: Records, chains: Records, totals: Records, slot: int) -> None:
-    """Take a row out of its chain, and its key out of the index with the last row."""
+    """Remove a row from its chain; with the last row of a key, remove the key from the index."""
     entry = rows[slot].entry
     chain = chains[entry, rows[slot].stream]
     before, after = rows[slot].before, rows[slot].after

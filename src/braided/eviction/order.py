@@ -1,15 +1,15 @@
-"""The rows of one chain by (credit, seq), the least on top: a pairing heap in links between rows.
+"""The rows of one chain by (credit, seq), with the least row on top: a pairing heap of links between rows.
 
-What a whole chain gains changes nothing here, so a match is one addition however many rows it has. A newcomer usually
-has the least credit of its chain, or one of the least: it is put on top, and taken from there, in a few steps.
+A gain of the whole chain changes nothing here, so a match is one addition for any number of rows. A newcomer usually
+has one of the smallest credits of its chain, so it is put on top, and removed from there, in a few steps.
 
 ```
-            least                    child: the first of those below       prev: the sibling before, or for the
-           /  |                      next: the sibling after               first of them the row above
+            least                    child: the first row below            prev: the previous sibling; for the
+           /  |                      next: the next sibling                first sibling, the row above
       child - next - next
 ```
 
-A row's own credit only rises. Where it has since the row was put here, its `standing` lags, as a lower bound.
+A row's own credit only rises. If it has risen since the row was added here, its `standing` is a lower bound.
 
 Fredman, Sedgewick, Sleator, Tarjan: The pairing heap, 1986.
 """
@@ -22,7 +22,7 @@ from braided.eviction.records import NONE, Records
 
 @in_place
 def _meld(order: Records, a: int, b: int) -> int:
-    """Put one of two trees below the other; return the one on top, whose siblings the caller sets."""
+    """Put one of two trees below the other; return the upper one, whose siblings the caller sets."""
     if order[b].standing < order[a].standing or (
         order[b].standing == order[a].standing and order[b].seq < order[a].seq
     ):
@@ -37,7 +37,7 @@ def _meld(order: Records, a: int, b: int) -> int:
 
 @in_place
 def _meld_all(order: Records, first: int) -> int:
-    """Make one tree of siblings, or NONE of none: pairs from the first on, then these together from the last back."""
+    """Merge siblings into one tree, or NONE without siblings: pairs from first to last, then the pairs backwards."""
     done = NONE
     while first >= 0:
         tree, other = first, int(order[first].next)
@@ -60,7 +60,7 @@ def _meld_all(order: Records, first: int) -> int:
 
 @in_place
 def order_add(order: Records, least: int, slot: int, credit: float, seq: int) -> int:
-    """Add a row to a chain whose least row is `least`, or NONE; return the least row now."""
+    """Add a row to a chain whose least row is `least`, or NONE; return the new least row."""
     order[slot].standing, order[slot].seq = credit, seq
     order[slot].child = order[slot].next = order[slot].prev = NONE
     return slot if least < 0 else _meld(order, least, slot)
@@ -68,7 +68,7 @@ def order_add(order: Records, least: int, slot: int, credit: float, seq: int) ->
 
 @in_place
 def order_remove(order: Records, least: int, slot: int) -> int:
-    """Take a row out of a chain; return the least row now, or NONE."""
+    """Remove a row from a chain; return the new least row, or NONE."""
     below = _meld_all(order, int(order[slot].child))
     if slot == least:
         return below
@@ -84,7 +84,7 @@ def order_remove(order: Records, least: int, slot: int) -> int:
 
 @in_place
 def order_least(order: Records, rows: Records, least: int) -> int:
-    """Return the least row of a chain by the credits that its rows really have."""
+    """Return the least row of a chain by the current credits of its rows."""
     while order[least].standing != rows[least].credit:
         below = _meld_all(order, int(order[least].child))
         least = order_add(order, below, least, rows[least].credit, order[least].seq)

@@ -1,8 +1,8 @@
-"""Whole numbers in few bytes.
+"""Integers in few bytes.
 
-`pack` takes the smallest off and gives the rest as many bytes as the largest needs; `pack_each` gives each number as
-many as it needs itself, 7 bits a byte (LEB128); `pack_rising` does that with the gaps of numbers that rise;
-`pack_sparse` gives a zero one bit.
+`pack` subtracts the smallest number, and stores the rest in as many bytes as the largest needs. `pack_each` stores each
+number in as many bytes as it needs, 7 bits per byte (LEB128). `pack_rising` does this for the gaps of ascending
+numbers. `pack_sparse` stores a zero in one bit.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ __all__ = [
 ]  # fmt: skip
 
 _WIDTHS = (0, 1, 2, 4, 8)
-_EARLY = "buffer: the saved bytes end too early"
+_EARLY = "buffer: the saved bytes are incomplete"
 UInt64s = npt.NDArray[np.uint64]
 
 
 def pack(values: npt.NDArray[Any]) -> tuple[list[int], bytes]:
-    """Return (count, smallest, bytes each), for a JSON header, and the bytes.
+    """Return (count, smallest, bytes per number), for a JSON header, and the bytes.
 
     >>> pack(np.array([1000, 1003, 1001]))
     ([3, 1000, 1], b'\\x00\\x03\\x01')
@@ -51,7 +51,7 @@ def unpack(facts: list[int], data: bytes, at: int, kind: Any) -> tuple[npt.NDArr
 
 
 def pack_each(values: UInt64s) -> tuple[list[int], bytes]:
-    """Return (count, bytes in all), for a JSON header, and the bytes.
+    """Return (count, total bytes), for a JSON header, and the bytes.
 
     >>> pack_each(np.array([3, 300], np.uint64))
     ([2, 3], b'\\x03\\xac\\x02')
@@ -87,7 +87,7 @@ def unpack_each(facts: list[int], data: bytes, at: int) -> tuple[UInt64s, int]:
 
 
 def pack_rising(values: npt.NDArray[Any]) -> tuple[list[int], bytes]:
-    """Return (first, count, bytes in all) and the bytes of 64-bit numbers of which none is below the one before it.
+    """Return (first, count, total bytes) and the bytes of 64-bit numbers in ascending order.
 
     >>> pack_rising(np.array([1000, 1003, 1003]))
     ([1000, 3, 3], b'\\x00\\x03\\x00')
@@ -103,7 +103,7 @@ def unpack_rising(facts: list[int], data: bytes, at: int, kind: Any) -> tuple[np
 
 
 def pack_sparse(values: npt.NDArray[np.int64]) -> tuple[list[int], bytes]:
-    """Return (count, those not zero, bytes of these) and the bytes of numbers that are not negative and often zero.
+    """Return (count, count of nonzero numbers, their bytes) and the bytes of numbers of 0 or more, many of them 0.
 
     >>> pack_sparse(np.array([0, 5, 0, 0]))
     ([4, 1, 1], b'@\\x05')
@@ -126,7 +126,7 @@ def unpack_sparse(facts: list[int], data: bytes, at: int) -> tuple[npt.NDArray[n
 
 
 def pack_reals(values: npt.NDArray[np.float64]) -> tuple[list[int], bytes]:
-    """Return (smallest, count, bytes in all) and the bytes of whole numbers; of others, (count,) and 8 bytes each."""
+    """Return (smallest, count, total bytes) and the bytes of integers; for other floats (count,) and 8 bytes each."""
     if bool((np.abs(values) <= 2.0**53).all() and (values == np.floor(values)).all()):
         whole = values.astype(np.int64)
         least = int(whole.min()) if len(whole) else 0

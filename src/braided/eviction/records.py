@@ -1,21 +1,21 @@
-"""The state of a bounded buffer as plain record arrays: what the kernels of this package read and write.
+"""The state of a bounded buffer as plain record arrays, which the kernels of this package read and write.
 
-One slot per stored row, `capacity` of them; every other array has a size that follows from the capacity::
+There are `capacity` slots, one per stored row; the sizes of all other arrays follow from the capacity::
 
-    rows      time stream row credit               a slot per stored row, of whichever stream
+    rows      time stream row credit               a slot per stored row, of any stream
     chains    (entry, stream) -> first, last       the slots of one key and stream, oldest first
     order     standing seq, links                  the rows of each chain by credit, the least on top (`order`)
     heap      (pool, place) -> credit, chain       the chains by their least row, the smallest credit on top (`heap`)
     table     hash of key -> entry                 open addressing
 
-A *pool* holds the rows that a newcomer competes with: one for all streams (share="unified") or one per stream.
+A *pool* has the rows with which a newcomer competes: one for all streams (share="unified") or one per stream.
 
-No credit is touched because others rise. What all rows of one key and stream gain is added to their chain once; a
-row's credit is::
+A credit does not change when other credits rise. A gain of all rows of one key and stream is added once, to their
+chain. A row's credit is::
 
     rows.credit + chains.gained
 
-What a policy has learned is its own and lies apart (`braided.eviction.policies.policy`).
+The state of the policy is separate (`braided.eviction.policies.policy`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Records = npt.NDArray[Any]
 NONE = -1
 EVERYTHING = float("inf")
 SPREAD = np.uint64(0x9E3779B97F4A7C15)
-"""2**64 / golden ratio: what is multiplied by it spreads, though it differ in few bits."""
+"""2**64 / golden ratio: a product with it spreads numbers that differ in few bits."""
 
 _i8, _i4, _f8, _u8 = np.int64, np.int32, np.float64, np.uint64
 
@@ -75,7 +75,7 @@ ROW = np.dtype(
         ("newer", _i4),
     ]
 )
-"""A free row has no entry, and names the next free one as `newer`."""
+"""A free row has no entry, and its `newer` is the next free row."""
 ORDER = np.dtype([("standing", _f8), ("seq", _i8), ("child", _i4), ("next", _i4), ("prev", _i4)])
 HEAP = np.dtype([("credit", _f8), ("seq", _i8), ("item", _i4)])
 CHAIN = np.dtype([("gained", _f8), ("first", _i4), ("last", _i4), ("rows", _i4), ("least", _i4)])
@@ -83,11 +83,12 @@ ENTRY = np.dtype([("key", _u8), ("rows", _i4)])
 
 
 class State(NamedTuple):
-    """Everything a buffer remembers but what its policy has learned.
+    """The state of a buffer without that of its policy.
 
-    `chain_list` are the records of `chains`, one after the other; the heap names a chain by its number there.
-    `sizes` and `probes` are facts by row id, from outside: the bytes of a row, and whether it only probes, that is,
-    meets no other row that does. Empty: no limit in bytes; no such rows.
+    `chain_list` has the records of `chains`, one after the other; the heap uses the number of a chain in it.
+
+    The caller sets `sizes` and `probes` by row id: the bytes of a row, and whether it only probes, so that it does not
+    match other rows that only probe. If they are empty, there is no limit in bytes, or there are no such rows.
     """
 
     settings: Records
@@ -133,7 +134,7 @@ def allocate(capacity: int, streams: int, pools: int) -> State:
     state.streams["first"] = state.streams["last"] = NONE
     state.chains["first"] = state.chains["last"] = NONE
     state.rows["entry"] = NONE
-    # Free places name the next free one.
+    # A free place has the number of the next free place.
     state.rows["newer"] = np.arange(1, capacity + 1)
     state.rows["newer"][-1] = NONE
     state.entries["rows"] = np.arange(1, capacity + 1)

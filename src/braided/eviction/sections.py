@@ -1,10 +1,10 @@
-"""What a buffer is saved as: a prefix, a JSON header, and sections of packed numbers (`braided.eviction.packed`).
+"""The saved form of a buffer: a prefix, a JSON header, and sections of packed numbers (`braided.eviction.packed`).
 
 ```
  magic | crc32 of the rest | length of header | header | section | section | ...
 ```
 
-The header says how many bytes each section has, so sections are read in the order in which they were written.
+The header has the number of bytes of each section. Sections are read in the order in which they were written.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Facts = dict[str, Any]
 
 
 def seal(magic: bytes, header: Facts, parts: Iterable[bytes]) -> bytes:
-    """Return a header and what follows it as bytes.
+    """Return a header and the sections after it as bytes.
 
     >>> unseal(b"TEST", seal(b"TEST", {"rows": 1}, [b"abc"]), "example")
     ({'rows': 1}, 27)
@@ -49,7 +49,7 @@ def seal(magic: bytes, header: Facts, parts: Iterable[bytes]) -> bytes:
 
 
 def unseal(magic: bytes, data: bytes, what: str) -> tuple[Facts, int]:
-    """Return the header and where it ends, or say what is wrong with a saved `what`."""
+    """Return the header and its end; raise if the bytes are not an undamaged `what`."""
     if len(data) < _PREFIX.size or data[:4] != magic:
         raise StateError(f"buffer: these bytes are not a saved {what}")
     _, crc, length = _PREFIX.unpack_from(data)
@@ -63,13 +63,13 @@ def unseal(magic: bytes, data: bytes, what: str) -> tuple[Facts, int]:
 
 
 def require(true: bool, what: str) -> None:
-    """Refuse saved bytes that do not fit the buffer that reads them."""
+    """Raise if a condition on the saved bytes is not true."""
     if not true:
         raise StateError(f"buffer: the saved bytes are damaged: {what}")
 
 
 def planes_of(streams: int) -> int:
-    """Return how many bits the number of one of so many streams has."""
+    """Return how many bits the number of a stream needs."""
     return (streams - 1).bit_length()
 
 
@@ -85,23 +85,23 @@ class Writer:
         self.parts.append(packed[1])
 
     def ints(self, values: npt.NDArray[Any]) -> None:
-        """Write whole numbers that are near each other."""
+        """Write integers that are close to each other."""
         self._add(pack(np.ascontiguousarray(values)))
 
     def rising(self, values: npt.NDArray[Any]) -> None:
-        """Write 64-bit numbers of which none is below the one before it."""
+        """Write 64-bit numbers in ascending order."""
         self._add(pack_rising(np.ascontiguousarray(values)))
 
     def sparse(self, values: Ints) -> None:
-        """Write numbers that are not negative and often zero."""
+        """Write numbers of 0 or more, many of them 0."""
         self._add(pack_sparse(values))
 
     def reals(self, values: Reals) -> None:
-        """Write floats, of which many are whole."""
+        """Write floats, many of which are integers."""
         self._add(pack_reals(values))
 
     def streams(self, values: npt.NDArray[Any], streams: int) -> None:
-        """Write the stream of each row, of so many: a bit for two."""
+        """Write the stream of each row; two streams need one bit per row."""
         for bit in range(planes_of(streams)):
             self.ints(np.packbits(values >> bit & 1))
 
@@ -129,11 +129,11 @@ class Reader:
         return values
 
     def streams(self, rows: int, streams: int) -> Bytes:
-        """Read what `Writer.streams` wrote, of so many rows."""
+        """Read the streams that `Writer.streams` wrote for this number of rows."""
         planes = [np.unpackbits(self.ints(np.uint8), count=rows) << bit for bit in range(planes_of(streams))]
         out: Bytes = np.sum(planes, axis=0).astype(np.int8)
         return out
 
     def end(self) -> None:
-        """Refuse bytes beyond the last section."""
+        """Raise if there are bytes after the last section."""
         require(self._at == len(self._data), "bytes follow its end")

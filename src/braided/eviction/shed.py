@@ -1,13 +1,14 @@
-"""Shedding: rows dropped at random before they reach the buffer, so that what comes out is a fair sample (section 4.2).
+"""Shedding: rows are dropped at random before they reach the buffer, so results are a fair sample (section 4.2).
 
-A row is dropped by a hash of its content, and of its ordinal among identical rows. The share is fixed, or
-such that the rest just fits::
+
+A hash of the row's content, and of its ordinal among identical rows, decides whether a row is dropped. The share is
+fixed, or it is the share with which the rest just fits::
 
     p = 1 - B / (rate x window)         by Little's law, B rows then wait for the whole window
 
-on average: where more have come by chance, the policy still gives up some. The budget is divided among the streams in
-proportion to their rows in the window, so p is the same for all of them. The rate is that of the last window, counted
-in 64 panes; while less than a window has passed, of what has.
+This is an average: if by chance more rows come, the policy still evicts some. The budget is divided among the streams
+in proportion to their rows in the window, so p is the same for all streams. The rate is that of the last window,
+counted in 64 panes, or of the time since the start if this is shorter.
 """
 
 from __future__ import annotations
@@ -29,44 +30,44 @@ __all__ = ["Shed", "Shedding", "check_shed"]
 Shed = float | Literal["unbiased"]
 
 _PANES = 64
-_FEW = 32  # rows that are enough to know a rate
+_FEW = 32  # the least number of rows for which a rate is computed
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _WHOLE = float(1 << 53)
 
 
 def check_shed(shed: Any, *, bounded: bool) -> Shed | None:
-    """Return what the user wrote, or an error that helps.
+    """Return the checked option.
 
     >>> check_shed(1.5, bounded=True)
     Traceback (most recent call last):
         ...
-    braided.errors.OptionError: shed=1.5: write a share of the rows to drop, from 0 up to but not 1, or 'unbiased'
+    braided.errors.OptionError: shed=1.5: write a share of the rows to drop, at least 0 and below 1, or 'unbiased'
     """
     if shed is None:
         return None
     if shed == "unbiased":
         if not bounded:
-            raise OptionError("shed='unbiased': how much to drop follows from a budget; give memory=, or a share")
+            raise OptionError("shed='unbiased': needs a budget; set memory=, or write a share of the rows to drop")
         return "unbiased"
     if isinstance(shed, bool) or not isinstance(shed, int | float) or not 0 <= shed < 1:
-        raise OptionError(f"shed={shed!r}: write a share of the rows to drop, from 0 up to but not 1, or 'unbiased'")
+        raise OptionError(f"shed={shed!r}: write a share of the rows to drop, at least 0 and below 1, or 'unbiased'")
     return float(shed)
 
 
 def draws(contents: UInt64s, streams: Bytes) -> Reals:
-    """Return a number from 0 to 1 for each row, different among identical rows."""
+    """Return a number from 0 to 1 for each row; identical rows get different numbers."""
     salted = contents ^ ((streams.astype(np.uint64) + np.uint64(1)) * _SPREAD)
     return (with_ordinals(salted) >> np.uint64(11)).astype(np.float64) / _WHOLE
 
 
 class Shedding:
-    """Says which events to drop.
+    """Chooses the events to drop.
 
-    shed : a share, or ``"unbiased"``. capacity : that of the buffer. retention : how long a row of each stream is kept
-        at most, below 0 where it is not.
+    shed : a share, or ``"unbiased"``. capacity : that of the buffer. retention : how long a row of each stream is
+        stored at most; below 0 if it is not stored.
 
-    Cost: a hash a row, and for ``"unbiased"`` 64 numbers a stream. Events come in the order of `Buffer`, identical ones
-    in one call.
+    Cost: a hash per row, and for ``"unbiased"`` 64 numbers per stream. Events come in the order of `Buffer`, and
+    identical events in the same call.
     """
 
     def __init__(self, shed: Shed, *, capacity: int, retention: Sequence[int]) -> None:

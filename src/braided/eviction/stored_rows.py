@@ -1,10 +1,10 @@
-"""Rows come into a buffer and leave it: slots, the streams' order of age, heap and index in one step each.
+"""Insert and remove rows of a buffer: each updates the slots, the order by age of the streams, the heap and the index.
 
-The row of smallest credit is found in two steps: the heap has the chains by their least row, and each chain its rows by
-credit (`order`). Credits only rise, so what a chain has in the heap may lag behind as a lower bound: neither a match
-nor a row that goes costs anything there until the chain is on top.
+The row with the smallest credit is found in two steps: the heap has the chains by their least row, and each chain has
+its rows by credit (`order`). Credits only rise, so a chain's credit in the heap may be too low. Therefore a match or a
+removed row costs nothing there until the chain is on top.
 
-Where all rows of one key and stream have one credit (`totals.alike`, PROB), the least of a chain is its oldest row.
+If all rows of one key and stream have the same credit (`totals.alike`, PROB), the least row of a chain is its oldest.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from braided.eviction.records import NONE, Bytes, Ints, Reals, Records, State, U
 
 @in_place
 def pool_of(pools: Records, stream: int) -> int:
-    """Return the pool that rows of a stream compete in."""
+    """Return the pool in which the rows of a stream compete."""
     return stream if len(pools) > 1 else 0
 
 
 @in_place
 def current_credit(rows: Records, chains: Records, slot: int) -> float:
-    """Return a row's credit as of now, before what the pool has lost."""
+    """Return a row's current credit, without the decay of the pool."""
     row = rows[slot]
     return float(row.credit + chains[row.entry, row.stream].gained)
 
 
 @inlined
 def least_row(state: State, pool: int) -> int:
-    """Return the slot of smallest (credit, seq) in a pool of at least one row; the heap's top is right then."""
+    """Return the slot with the smallest (credit, seq) in a pool with rows; the top of the heap is current then."""
     heap, chain_list, rows, order = state.heap, state.chain_list, state.rows, state.order
     while True:
         top = heap[pool, 0]
@@ -48,7 +48,7 @@ def least_row(state: State, pool: int) -> int:
 
 @inlined
 def free_slot(rows: Records, streams: Records, totals: Records, slot: int) -> None:
-    """Unlink a row from its stream's order of age, and keep its slot for the next row."""
+    """Remove a row from its stream's order by age, and add its slot to the free slots."""
     older, newer, s = rows[slot].older, rows[slot].newer, int(rows[slot].stream)
     if older < 0:
         streams[s].first = newer
@@ -99,7 +99,7 @@ def remove_row(state: State, slot: int) -> None:
 
 @inlined
 def insert_row(state: State, key: np.uint64, time: int, stream: int, id_: int, credit: float) -> int:
-    """Put a row into a free slot, of which there must be one, and return it."""
+    """Put a row into a free slot, and return the slot; there must be one."""
     totals, pools, streams, rows, sizes = state.totals, state.pools, state.streams, state.rows, state.sizes
     entries, chains = state.entries, state.chains
     slot = int(totals[0].free_row)
@@ -135,7 +135,7 @@ def insert_row(state: State, key: np.uint64, time: int, stream: int, id_: int, c
 
 @in_place
 def fill_rows(state: State, keys: UInt64s, times: Ints, streams: Bytes, ids: Ints, credits: Reals) -> None:
-    """Put rows, oldest first, with their credits into an empty buffer."""
+    """Insert rows with their credits, oldest first, into an empty buffer."""
     for i in range(len(keys)):
         s = int(streams[i])
         slot = insert_row(state, keys[i], times[i], s, ids[i], credits[i])

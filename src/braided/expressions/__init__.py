@@ -1,1 +1,1 @@
-"""The `where=` predicate, compiled to answer as Spark does."""
+"""SQL expressions, such as the `where=` predicate, compiled so that their results equal Spark's."""

@@ -1,8 +1,9 @@
-"""Compile the ``where=`` predicate of a join to NumPy and Arrow kernels that answer as Spark 4.3 does.
+"""Compile the ``where=`` predicate of a join to NumPy and Arrow kernels with the same results as Spark 4.3.
 
-``compile_where`` reads a SQL expression over ``l.`` and ``r.`` columns under Spark's default settings (ANSI
-mode, case-insensitive names) and gives a ``Predicate``, whose mask over candidate pairs is exactly what
-Spark's filter would keep. What is not listed here raises ``Uncompilable`` and is left to Spark.
+``compile_where`` reads a SQL expression over ``l.`` and ``r.`` columns with Spark's default settings (ANSI
+mode, case-insensitive names) and returns a ``Predicate``. Its mask over candidate pairs selects exactly the
+pairs that Spark's filter would keep. An expression that is not listed here raises ``Uncompilable``; Spark
+evaluates it instead.
 
 The subset
 ----------
@@ -15,22 +16,22 @@ The subset
 * Literals: ``1 1L 1S 1Y``, ``1.5 1.5BD`` (decimal), ``1e3 1.5D`` (double), ``'text'``, ``DATE '2024-01-31'``,
   ``TIMESTAMP '2024-01-31 10:00:00Z'`` with a zone, ``TIMESTAMP_NTZ '2024-01-31 10:00:00'``.
 * ``CAST`` to a wider integer, to double, to a decimal that holds every value, of a date to timestamp_ntz.
-* Types that meet: integers; integers, decimals (if 38 digits hold both) and floats with each other, where
-  a decimal column beside a double has at most 15 digits; date with timestamp_ntz; else equal types only.
+* Operands of two types: integers, decimals (if 38 digits hold both) and floats with each other, where a decimal
+  column that is compared with a double has at most 15 digits; date with timestamp_ntz; otherwise equal types only.
 
-NaN equals NaN and exceeds all else, ``-0.0 = 0.0``, strings and binaries compare by unsigned bytes.
+NaN equals NaN and is larger than all other values, ``-0.0 = 0.0``, strings and binaries compare by unsigned bytes.
 
 Overflow
 --------
-Integer arithmetic raises on overflow, as in ANSI mode, but only for a pair whose answer depends on it:
-Spark evaluates a filter lazily and in an order of its choice, so ``l.a + 1 > 0 AND r.b = 1`` may or may not
-fail there where ``r.b = 1`` is false. Here no conjunct that is false, no alternative that is true and no null
-operand lets an overflow raise. Where neither raises, the answers are equal. Sums and products of three
-or more integers, and arithmetic tested twice, do not compile, because Spark reorders the former and may
-simplify the latter, and so moves their overflow.
+Integer arithmetic raises on overflow, as in ANSI mode, but only if the result for a pair depends on it. Spark
+evaluates a filter lazily and in any order, so in Spark ``l.a + 1 > 0 AND r.b = 1`` may or may not fail when
+``r.b = 1`` is false. Here an overflow does not raise if another conjunct is false, if an alternative is true, or
+if an operand is null. If neither raises, the results are equal. Sums and products of three or more integers do
+not compile, because Spark reorders them. Arithmetic that is tested twice does not compile, because Spark may
+simplify it. Both would overflow at other rows than in Spark.
 
-Precondition: the pairs handed to ``mask`` are results of the join apart from the predicate; string columns have
-the default collation, which Arrow's schema does not show.
+Preconditions: the pairs passed to ``mask`` satisfy all other conditions of the join; string columns have the
+default collation, which an Arrow schema does not show.
 
 >>> schema = pa.schema([("cell", pa.string()), ("amount", pa.int64())])
 >>> predicate = compile_where("l.cell <> r.cell AND r.amount > l.amount + 10", schema, schema)
@@ -65,17 +66,17 @@ from braided.expressions.parse import Parser, Syntax, Uncompilable
 
 __all__ = ["Predicate", "Uncompilable", "compile_filter", "compile_where"]
 
-_WHOLE = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}  # digits of the decimal Spark casts each to
+_WHOLE = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}  # digits of the decimal that Spark casts each to
 _FLOATS = ("float", "double")
 _DOUBLE = tree.Type("double")
-# A decimal of 15 digits and its power of ten are exact doubles, so one division rounds once, as in Java.
+# A decimal of 15 digits and its power of ten are exact doubles, so their division rounds only once, as in Java.
 _EXACT_DIGITS = 15
 _DAY = 86_400_000_000
 
 
 @dataclass(frozen=True)
 class Predicate:
-    """A compiled predicate: the columns it needs of each side, and a mask over candidate pairs."""
+    """A compiled predicate: the columns that it needs from each side, and a mask over candidate pairs."""
 
     left: tuple[str, ...]
     right: tuple[str, ...]
@@ -85,7 +86,7 @@ class Predicate:
     def mask(self, left: Mapping[str, pa.Array[Any]], right: Mapping[str, pa.Array[Any]]) -> npt.NDArray[np.bool_]:
         """Return which pairs satisfy the predicate; row i of every array belongs to pair i.
 
-        A null is not satisfied. Raises ``BraidedError`` where an integer overflow decides a pair.
+        A pair whose result is null is not returned. Raises ``BraidedError`` if the result depends on an overflow.
         """
         rows = len(left[self.left[0]] if self.left else right[self.right[0]])
         block = Block({"l": left, "r": right}, rows)
@@ -100,8 +101,8 @@ class Predicate:
 def compile_where(text: str, left: pa.Schema, right: pa.Schema) -> Predicate:
     """Compile a predicate over two Arrow schemas.
 
-    Raises ``Uncompilable`` for what the module's subset lacks, and ``BraidedError`` for a column that no
-    side has or that names no side.
+    Raises ``Uncompilable`` for an expression outside the module's subset, and ``BraidedError`` for a column that
+    no side has or that has no side.
     """
     if not isinstance(text, str):
         raise OptionError(f"where={text!r}: not a string; write a SQL predicate over l. and r. columns")
@@ -109,14 +110,14 @@ def compile_where(text: str, left: pa.Schema, right: pa.Schema) -> Predicate:
 
 
 def compile_filter(text: str, schema: pa.Schema) -> Predicate:
-    """Compile a predicate over the rows of one input, whose columns have no side; see `compile_where`."""
+    """Compile a predicate over the rows of one input; its columns are written without a side. See `compile_where`."""
     return Compiler(text, {"l": schema, "r": pa.schema([])}, bare=True).compile()
 
 
 class Compiler:
-    """Gives every node of a syntax tree its type, by the coercions of Spark's ANSI mode."""
+    """Gives every node of a syntax tree its type, by the coercion rules of Spark's ANSI mode."""
 
-    # Whether Spark evaluates the text too, and may reorder or skip arithmetic.
+    # True if Spark may evaluate the same text, and may reorder or skip arithmetic.
     shared_with_spark = True
     page = Parser.page
 
@@ -199,10 +200,10 @@ class Compiler:
             raise self._refusal(f"{node.text} {why}")
 
     def _rounded(self, literal: tree.Constant, *, up: bool, node: Syntax) -> tree.Constant:
-        """Return the whole number beside which an integer compares as beside the decimal, as Spark does."""
+        """Return the integer with which a comparison has the same result as with the decimal, as Spark does."""
         unit = 10**literal.type.scale
         if not -(1 << 63) * unit <= literal.value <= ((1 << 63) - 1) * unit:
-            # Here Spark answers TRUE or FALSE for every row, nulls too.
+            # Here Spark returns TRUE or FALSE for every row, even for nulls.
             raise self._refusal(f"{node.text} compares an integer with a literal beyond 64 bits")
         if node.op in ("=", "<=>") and literal.value % unit:
             return literal
@@ -238,7 +239,7 @@ class Compiler:
             case "-" | "abs":
                 operand = self.value(node.args[0])
                 if operand.type.name not in (*_WHOLE, *_FLOATS, "decimal"):
-                    raise self._refusal(f"{node.text}: {operand.type} is no number")
+                    raise self._refusal(f"{node.text}: {operand.type} is not a number")
                 if operand.type.precision > NARROW:
                     raise self._refusal(f"{node.text}: Spark rounds the sign of {operand.type} to 34 digits")
                 return self._folded(tree.Arithmetic(node.op, (operand,), operand.type, node.text), node)
@@ -304,7 +305,7 @@ class Compiler:
         return self._widen(operand, target, node.text)
 
     def _folded(self, node: tree.Arithmetic, syntax: Syntax) -> tree.Value:
-        """Compute what has no column now: Spark folds it too, and an overflow fails its planning."""
+        """Compute an expression without columns now: Spark folds it too, and an overflow is an error of planning."""
         if not all(isinstance(operand, tree.Constant) for operand in node.operands):
             return node
         block = Block({}, 1)
@@ -315,7 +316,7 @@ class Compiler:
         return tree.Constant(value.values.item(), node.type)
 
     def _common(self, one: tree.Type, other: tree.Type, text: str) -> tree.Type:
-        """The type in which Spark's ANSI mode compares or adds two others."""
+        """Return the type in which Spark's ANSI mode compares or adds values of two types."""
         names = {one.name, other.name}
         if one == other:
             return one

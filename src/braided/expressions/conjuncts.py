@@ -6,7 +6,7 @@ from sqlglot import exp
 
 
 def conjuncts(condition: exp.Expression | None) -> list[exp.Expression]:
-    """Return the parts of a condition that must all hold; BETWEEN is two of them."""
+    """Return the parts of a condition that must all be true; BETWEEN becomes two parts."""
     if condition is None:
         return []
     if isinstance(condition, exp.Paren):

@@ -1,4 +1,4 @@
-"""Spark SQL as sqlglot reads it, with what its own dialect of Spark lacks."""
+"""A dialect of sqlglot: its Spark SQL, with the parts that are missing there."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ __all__ = ["Braided"]
 
 
 class Braided(Spark):  # type: ignore[misc]
-    """Spark's dialect in which `window` is a function wherever it stands; named windows are left to Spark."""
+    """Spark's dialect in which `window` is always a function; queries with named windows are left to Spark."""
 
     class Tokenizer(Spark.Tokenizer):  # type: ignore[misc]
-        """Without the keyword, ``GROUP BY window(ts, '1 minute')`` parses."""
+        """``GROUP BY window(ts, '1 minute')`` can be parsed only without the keyword WINDOW."""
 
         KEYWORDS: ClassVar[dict[str, Any]] = {
             word: kind for word, kind in Spark.Tokenizer.KEYWORDS.items() if word != "WINDOW"
         }
 
     class Parser(Spark.Parser):  # type: ignore[misc]
-        """With the second names of aggregates."""
+        """The parser, with the alternative names of aggregates."""
 
         FUNCTIONS: ClassVar[dict[str, Any]] = {
             **Spark.Parser.FUNCTIONS,
@@ -31,10 +31,9 @@ class Braided(Spark):  # type: ignore[misc]
         }
 
     class Generator(Spark.Generator):  # type: ignore[misc]
-        """With Spark's own predicate where a text has it: `NOT x IS NULL` is another expression for Spark."""
+        """The generator, which writes `x IS NOT NULL`: `NOT x IS NULL` is another expression for Spark."""
 
         def not_sql(self, expression: exp.Not) -> str:
-            """Return the text of a negation."""
             inner = expression.this
             if isinstance(inner, exp.Is) and isinstance(inner.expression, exp.Null):
                 return f"{self.sql(inner, 'this')} IS NOT NULL"

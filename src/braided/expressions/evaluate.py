@@ -1,12 +1,12 @@
 """Evaluate the tree of an expression over a block of rows, or of candidate pairs of rows.
 
 A value is a vector with two masks: ``valid`` (not null) and ``bad`` (evaluating it raises an overflow in
-Spark). A truth is asked for by the answer wanted, true or false, since null is neither:
+Spark). A truth is evaluated for one result, true or false, because null is neither:
 
     true(a AND b)  = true(a) & true(b)        false(a AND b) = false(a) | false(b)
     true(NOT a)    = false(a)                 false(a = b)   = a != b, where both are valid
 
-so three-valued logic needs one mask a node and a predicate without nulls pays for none.
+So three-valued logic needs one mask per node, and a predicate without nulls needs no extra mask.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ ARROW: dict[str, pa.DataType] = {
     "timestamp_ntz": pa.timestamp("us"),
 }
 """The types that a computed column may have."""
-# Unscaled decimals of so many digits fit an int64 and are compared there; wider ones stay in Arrow.
+# Unscaled decimals of up to this many digits fit into int64 and are compared there; wider ones stay in Arrow.
 NARROW = 18
 _DAY = 86_400_000_000
 _ARITHMETIC = {"+": np.add, "-": np.subtract, "*": np.multiply}
@@ -62,7 +62,7 @@ _ARROW = {"=": pc.equal, "<=>": pc.equal, "<": pc.less, "<=": pc.less_equal}
 
 
 class Vector(NamedTuple):
-    """NumPy values, or Arrow's for strings, binaries and wide decimals; no mask: all valid, none bad."""
+    """NumPy values, or Arrow values for strings, binaries and wide decimals; without masks all are valid, none bad."""
 
     values: Any
     valid: Mask | None = None
@@ -70,9 +70,9 @@ class Vector(NamedTuple):
 
 
 class Block:
-    """Evaluates truths over one block; ``overflowed`` names the parts that overflowed anywhere.
+    """Evaluates truths over one block; ``overflowed`` lists the parts that overflowed in any row.
 
-    Each side has its columns by name; row i of all of them belongs together.
+    Each side has its columns by name; row i of all columns belongs together.
     """
 
     def __init__(self, columns: Mapping[str, Mapping[str, pa.Array[Any]]], rows: int) -> None:
@@ -82,7 +82,7 @@ class Block:
         self.overflowed: list[str] = []
 
     def true(self, node: tree.Truth, want: bool = True, *, possibly: bool = False) -> Mask:
-        """Return where ``node`` is ``want``; with ``possibly`` also where it might be but for an overflow."""
+        """Return where ``node`` is ``want``; with ``possibly`` also the rows where an overflow hides the result."""
         match node:
             case tree.Every(parts) | tree.Some(parts):
                 masks = (self.true(part, want, possibly=possibly) for part in parts)
@@ -127,13 +127,13 @@ class Block:
         return operand._replace(values=_is_in(operand.values, node.members, node.operand.type))
 
     def value(self, node: tree.Value) -> Vector:
-        """Return the vector of a value, computed once a block however often the predicate has it."""
+        """Return the vector of a value, which is computed only once per block."""
         if node not in self._memo:
             self._memo[node] = self._compute(node)
         return self._memo[node]
 
     def array(self, node: tree.Value) -> pa.Array[Any]:
-        """Return a value as a column of one of the types in `ARROW`; what overflowed holds anything."""
+        """Return a value as a column of one of the types in `ARROW`; rows that overflowed have undefined values."""
         vector = self.value(node)
         values = vector.values
         if isinstance(values, pa.Scalar):
@@ -172,7 +172,7 @@ class Block:
         raise AssertionError(node)
 
     def _combine(self, parts: list[Vector], values: Any, bad: Mask | None, text: str) -> Vector:
-        """Null beats an overflow: Spark drops rows with a null operand before it computes the other."""
+        """Combine the masks. Null wins over overflow: Spark drops rows with a null operand before it computes."""
         valid = reduce(_both, (part.valid for part in parts))
         bad = _known(bad, valid)
         if bad is not None and bad.any():
@@ -223,7 +223,7 @@ class Block:
             shift = target.scale - source.scale
             return vector._replace(values=whole * np.int64(10**shift) if shift else whole)
         if vector.valid is not None:
-            whole = np.where(vector.valid, whole, 0)  # what a null row holds may not fit the decimal
+            whole = np.where(vector.valid, whole, 0)  # the value of a null row may not fit the decimal
         buffers = pa.array(np.ascontiguousarray(whole)).cast(pa.decimal128(19, 0)).buffers()
         narrow = pa.Array.from_buffers(pa.decimal128(19, source.scale), len(whole), buffers)
         return vector._replace(values=narrow.cast(pa.decimal128(target.precision, target.scale)))
@@ -235,7 +235,7 @@ def is_whole(kind: tree.Type) -> bool:
 
 
 def arrow_type(arrow: pa.DataType) -> tree.Type | None:
-    """Return the SQL type of an Arrow type, None for one that does not compile."""
+    """Return the SQL type of an Arrow type; None if the type does not compile."""
     if pa.types.is_decimal128(arrow):
         return tree.Type("decimal", arrow.precision, arrow.scale) if 0 <= arrow.scale <= arrow.precision else None
     if pa.types.is_timestamp(arrow):
@@ -246,7 +246,7 @@ def arrow_type(arrow: pa.DataType) -> tree.Type | None:
 
 
 def same_type(arrow: pa.DataType, kind: tree.Type) -> bool:
-    """Whether an array's type is the one that the predicate was compiled for."""
+    """Whether an array has the type for which the predicate was compiled."""
     return arrow_type(arrow) == kind
 
 
@@ -271,7 +271,7 @@ def _in_arrow(kind: tree.Type) -> bool:
 
 
 def _read(array: pa.Array[Any], kind: tree.Type) -> Vector:
-    """View an Arrow column; null rows hold whatever its buffer holds."""
+    """View an Arrow column without a copy; null rows have the values that are in its buffer."""
     buffers: list[Any] = array.buffers()
     rows, offset = len(array), array.offset
     valid = _bits(buffers[0], offset, rows) if array.null_count else None
@@ -281,7 +281,7 @@ def _read(array: pa.Array[Any], kind: tree.Type) -> Vector:
         return Vector(np.empty(0, DTYPES[kind.name]), valid)
     if kind.name == "boolean":
         return Vector(_bits(buffers[1], offset, rows), valid)
-    step = 2 if kind.name == "decimal" else 1  # the low half of a decimal128 is the whole of a narrow one
+    step = 2 if kind.name == "decimal" else 1  # the low half of a decimal128 has the full value of a narrow decimal
     words = np.frombuffer(buffers[1], DTYPES[kind.name])
     return Vector(words[offset * step : (offset + rows) * step : step], valid)
 
@@ -300,7 +300,7 @@ def _constant(value: Any, kind: tree.Type) -> Any:
 
 
 def _decimal(unscaled: int, kind: tree.Type) -> pa.Scalar[Any]:
-    # From bytes, since Python's decimal rounds to its context's 28 digits.
+    # From bytes, because Python's decimal rounds to the 28 digits of its context.
     buffer = pa.py_buffer(unscaled.to_bytes(16, "little", signed=True))
     return pa.Array.from_buffers(pa.decimal128(kind.precision, kind.scale), 1, [None, buffer])[0]
 
@@ -311,7 +311,7 @@ def _compare(op: str, left: Any, right: Any, kind: tree.Type) -> Any:
         return _bits(result.buffers()[1], result.offset, len(result))
     if kind.name not in ("float", "double"):
         return _NUMPY[op](left, right)
-    # Spark's order of doubles: NaN equals NaN and exceeds everything else. IEEE compares NaN false.
+    # Spark's order of doubles: NaN equals NaN and is larger than everything else. In IEEE, comparing NaN is false.
     if op == "<":
         return ~(left >= right) & (left == left)  # noqa: PLR0124
     if op == "<=":
@@ -340,8 +340,8 @@ def _checked(op: str, name: str, left: Any, right: Any = None) -> tuple[Any, Mas
     if right is None:
         bad = left == low
         return (np.negative(left) if op == "-" else np.abs(left)), (bad if bad.any() else None)
-    # All three operators reach their extremes at the extremes of the operands. One pass for each end
-    # clears nearly every block, at a third of the cost of checking row by row.
+    # The extremes of all three operators are at the extremes of the operands. One pass for each extreme is
+    # enough for nearly every block, at a third of the cost of checking row by row.
     exact = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}[op]
     ends = [exact(one, other) for one in _ends(left) for other in _ends(right)]
     result = _ARITHMETIC[op](left, right)

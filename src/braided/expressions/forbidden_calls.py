@@ -1,6 +1,6 @@
-"""What a predicate may not do: call functions that run code of any class, which Spark's SQL has.
+"""A predicate must not call the functions of Spark SQL that run code of any class.
 
-A predicate is trusted text all the same: left to Spark, it may read tables and call whatever the session knows.
+A predicate is still trusted text: if Spark evaluates it, it can read tables and call every function of the session.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from braided.errors import OptionError
 
 _FORBIDDEN = "java_method|try_reflect|reflect"
-# A name may be quoted. IDENTIFIER('refl' || 'ect')(...) calls a function whose name is put together.
+# A name may be quoted. IDENTIFIER('refl' || 'ect')(...) calls a function whose name is computed.
 _CALL = re.compile(rf"(?<!\w)({_FORBIDDEN}|identifier)(?!\w)[`\"]?\s*\(", re.IGNORECASE)
 _NAME = re.compile(rf"(?<!\w)({_FORBIDDEN}|identifier)(?!\w)", re.IGNORECASE)
 _COMMENT = re.compile(r"/\*|--")
@@ -19,8 +19,8 @@ _COMMENT = re.compile(r"/\*|--")
 def refuse_code(where: str) -> None:
     """Raise if a predicate calls a function that runs code.
 
-    Text in quotes counts too, since what a quote ends depends on Spark's settings; and where there are comments, which
-    may stand between a name and its bracket, so does the name alone.
+    Text in quotes is checked too, because Spark's settings decide where a quote ends. If there are comments, the name
+    alone is refused, because a comment may be between a name and its bracket.
 
     >>> refuse_code("reflect('C', 'm') = 1")
     Traceback (most recent call last):

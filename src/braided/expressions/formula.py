@@ -1,4 +1,4 @@
-"""Compile an expression that gives a value, over the columns of one input, to kernels that answer as Spark does."""
+"""Compile an expression over the columns of one input to kernels that compute the same values as Spark."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Formula:
         return ARROW[self.root.type.name]
 
     def compute(self, rows: pa.RecordBatch) -> pa.Array[Any]:
-        """Return the value for each row; raise where an integer overflows, as Spark's ANSI mode does."""
+        """Return the value for each row; raise if an integer overflows, as in Spark's ANSI mode."""
         block = Block({"l": {name: rows.column(name) for name in self.columns}}, rows.num_rows)
         with np.errstate(all="ignore"):
             values = block.array(self.root)
@@ -49,7 +49,7 @@ class _ValueCompiler(Compiler):
         if not self._used["l"]:
             raise self._refusal("it names no column")
         if root.type.name not in ARROW:
-            raise self._refusal(f"it is a {root.type}")
+            raise self._refusal(f"its type is {root.type}")
         return Formula(tuple(name for name in self._schemas["l"].names if name in self._used["l"]), self._text, root)
 
 

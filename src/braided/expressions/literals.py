@@ -1,7 +1,7 @@
-"""Spark's literals: the text of a number, a string, a moment or an interval to its value.
+"""Read Spark's literals: numbers, strings, dates, timestamps and intervals.
 
-Each function returns None for a form that is not in the compiled subset, and a decimal as its unscaled
-integer: Python's ``decimal`` rounds to the 28 digits of its context.
+Each function returns None for a form that is not in the compiled subset. A decimal is returned as its unscaled
+integer, because Python's ``decimal`` rounds to the 28 digits of its context.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LONGEST = 1 << 56  # 2,000 years, so that a sum of parts stays in int64
 
 
 def number(text: str, sign: str = "") -> tuple[int | float, Type] | None:
-    """Read a number and its sign, which belongs to it: ``-2147483648`` is an int.
+    """Read a number with its sign, because ``-2147483648`` is an int.
 
     >>> number("1.50")
     (150, Type(name='decimal', precision=3, scale=2))
@@ -64,7 +64,7 @@ def number(text: str, sign: str = "") -> tuple[int | float, Type] | None:
     if exponent or (point and suffix in ("l", "s", "y")):
         return None
     whole, scale = whole.lstrip("0") or "0", len(fraction)
-    if max(len(whole), scale) > _DIGITS:  # no type holds it, and Python refuses to read more than 4,300 digits
+    if max(len(whole), scale) > _DIGITS:  # too long for every type, and Python cannot read more than 4,300 digits
         return None
     unscaled = int(f"{sign}{whole}{fraction}")
     if suffix != "bd" and not point:
@@ -91,9 +91,9 @@ def string(quoted: str) -> str | None:
 
 
 def moment(word: str, text: str) -> tuple[int, Type] | None:
-    """Read DATE to days and TIMESTAMP to microseconds since 1970, from full forms only.
+    """Return the days since 1970 of a DATE, or the microseconds of a TIMESTAMP; only full forms are read.
 
-    A TIMESTAMP needs its zone, else the session's would decide; a TIMESTAMP_NTZ must have none.
+    A TIMESTAMP needs a zone, or else it would depend on the session's zone; a TIMESTAMP_NTZ must not have one.
 
     >>> moment("timestamp", "1970-01-01 00:00:01.5Z")
     (1500000, Type(name='timestamp', precision=0, scale=0))
@@ -120,7 +120,7 @@ def moment(word: str, text: str) -> tuple[int, Type] | None:
 
 
 def interval(digits: str, unit: str) -> int | None:
-    """Read one part of an interval to microseconds; months and years have no length.
+    """Return one part of an interval in microseconds; None for months and years, which have no fixed length.
 
     >>> interval("-5", "SECONDS")
     -5000000

@@ -1,4 +1,4 @@
-"""Integers that compare as values of any type do in Spark, so that kernels need one kind of comparison."""
+"""Map values of any type to integers of the same order as in Spark, so that kernels only compare integers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _MAX = np.iinfo(np.int64).max
 
 
 def ordered(values: npt.NDArray[Any]) -> Keys:
-    """Map floats to integers of the same order: -0.0 becomes 0.0, NaN the greatest."""
+    """Map floats to integers of the same order: -0.0 becomes 0.0, and NaN is the largest."""
     bits = (values.astype(np.float64) + 0.0).view(np.int64)
     return np.where(values == values, bits ^ ((bits >> 63) & _MAX), _MAX)  # noqa: PLR0124
 
 
 def ranks(one: pa.Array[Any], other: pa.Array[Any]) -> tuple[Keys, Keys]:
-    """Return integers that compare as the values of two arrays do; a null's is any."""
+    """Return integers of the same order as the values of two arrays; the integer of a null is undefined."""
     if pa.types.is_decimal(one.type):
         halves = [_halves(array) for array in (one, other)]
         if all((high == low >> 63).all() for low, high in halves):
@@ -39,7 +39,7 @@ def ranks(one: pa.Array[Any], other: pa.Array[Any]) -> tuple[Keys, Keys]:
 
 
 def _halves(array: pa.Array[Any]) -> tuple[Keys, Keys]:
-    """The low and high halves of decimals."""
+    """Return the low and high halves of decimals."""
     if not len(array):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     words = np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset :][: 2 * len(array)]

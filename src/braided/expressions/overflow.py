@@ -1,10 +1,10 @@
-"""Which integer arithmetic Spark may reorder or skip, so that its overflow raises elsewhere or not at all.
+"""Which integer arithmetic Spark may reorder or skip, so that an overflow happens in another place or not at all.
 
-Found by comparing thousands of random predicates with Spark 4.3, whose optimizer
+This comes from comparing thousands of random predicates with Spark 4.3. Its optimizer
 
 * reorders sums and products of three or more integers: ``a + 1 + b`` becomes ``a + b + 1``;
-* drops ``a AND NOT a`` and ``a = a``, where ``a + b`` and ``b + a`` are the same to it;
-* drops a cast beside a constant, and with it a test that the narrower type cannot meet:
+* removes ``a AND NOT a`` and ``a = a``, and treats ``a + b`` and ``b + a`` as equal;
+* removes a cast that is compared with a constant, and with it a test whose result the narrower type decides:
   ``CAST(a AS BIGINT) <> 2147483648`` is true for every int.
 """
 
@@ -20,13 +20,13 @@ from braided.expressions.tree import Arithmetic, Constant, Type, Value, Widen
 
 
 class Comparisons:
-    """The comparisons of one predicate so far, each the set of its values."""
+    """The comparisons of one predicate so far, each as the set of its values."""
 
     def __init__(self) -> None:
         self._seen: set[frozenset[str]] = set()
 
     def why_skipped(self, *values: Value) -> str | None:
-        """Return why Spark may answer a further one without computing its arithmetic, None if it cannot."""
+        """Return why Spark may decide another comparison without computing its arithmetic; None if it cannot."""
         if not any(_can_overflow(value) for value in values):
             return None
         values_of = frozenset(_shape(value) for value in values)
@@ -38,12 +38,12 @@ class Comparisons:
             if isinstance(value, Widen) and _can_overflow(value):
                 for constant in values:
                     if isinstance(constant, Constant) and not _inside(constant, kind):
-                        return f"lets Spark simplify away the {kind} beside {constant.value}"
+                        return f"compares {kind} arithmetic with {constant.value}, which Spark may simplify away"
         return None
 
 
 def terms(value: Value, op: str) -> int:
-    """Return how many operands a sum or a product has, through brackets and casts."""
+    """Return how many operands a sum or a product has, including those in brackets and casts."""
     value = _uncast(value)
     if isinstance(value, Arithmetic) and value.op == op and len(value.operands) == 2:
         return sum(terms(operand, op) for operand in value.operands)
@@ -51,7 +51,7 @@ def terms(value: Value, op: str) -> int:
 
 
 def _can_overflow(value: Value) -> bool:
-    """Whether arithmetic can raise; a date as a timestamp can too, but only beyond the year 290000."""
+    """Whether arithmetic can overflow; a date as a timestamp can too, but only after the year 290000."""
     value = _uncast(value)
     if not isinstance(value, Arithmetic):
         return False
@@ -65,7 +65,7 @@ def _uncast(value: Value) -> Value:
 
 
 def _shape(value: Value) -> str:
-    """A text that is equal for what Spark holds to be equal: ``a + b`` and ``b + a``, but not ``a - b``."""
+    """Return a text that is the same for values that Spark treats as equal, such as ``a + b`` and ``b + a``."""
     if isinstance(value, Widen):
         return f"{value.type}({_shape(value.operand)})"
     if not isinstance(value, Arithmetic):
@@ -75,7 +75,7 @@ def _shape(value: Value) -> str:
 
 
 def _inside(constant: Constant, kind: Type) -> bool:
-    """Whether the constant is a whole number within the integer type, and none of its two ends."""
+    """Whether the constant is an integer strictly between the smallest and the largest value of the type."""
     if not is_whole(kind) or not isfinite(constant.value):
         return False
     exact = Fraction(constant.value) / 10**constant.type.scale

@@ -1,8 +1,8 @@
-"""The text of a ``where=`` predicate to a syntax tree: a recursive-descent parser of Spark's own grammar.
+"""Parse the text of a ``where=`` predicate to a syntax tree: a recursive-descent parser of Spark's own grammar.
 
-It reads only what ``braided.expressions.compile`` documents. Anything else raises ``Uncompilable``, even where
-a reading suggests itself: Spark evaluates such a predicate after the join, so a refusal costs time, while
-a wrong guess would cost rows.
+It reads only the subset that ``braided.expressions.compile`` documents. Anything else raises ``Uncompilable``,
+even if the meaning seems clear. Spark then evaluates the predicate after the join, so a refusal costs only time,
+but a wrong guess would give wrong rows.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Uncompilable(OptionError):
 
 @dataclass(frozen=True)
 class Syntax:
-    """A node: ``op`` names it, ``args`` are its parts, ``text`` the user's words there.
+    """A node: ``op`` is its operator, ``args`` are its parts, ``text`` is its text in the predicate.
 
-    ``column`` has a side and a name, ``literal`` a value and a ``Type``, ``interval`` microseconds and
-    ``cast`` an operand and a ``Type``; every other operator has operands only. A decimal's value is its
-    unscaled integer. ``> >= <> BETWEEN`` and the NOT forms are written with ``< <= = and not``.
+    The parts of ``column`` are a side and a name, of ``literal`` a value and a ``Type``, of ``interval``
+    microseconds, of ``cast`` an operand and a ``Type``; every other operator has operands only. A decimal's value
+    is its unscaled integer. ``> >= <> BETWEEN`` and the NOT forms are expressed by ``< <= = and not``.
     """
 
     op: str
@@ -42,7 +42,7 @@ class Token(NamedTuple):
     end: int
 
 
-# A number must not run into a letter, a digit or a dot: Spark reads 1e3L and 2x as identifiers.
+# No letter, digit or dot may follow a number: Spark reads 1e3L and 2x as identifiers.
 _TOKEN = re.compile(
     r"""[ \t\r\n]*(?:
       (?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?:[bB][dD]|[lLsSyYdD])?(?![A-Za-z0-9_.]))
@@ -66,26 +66,26 @@ _CASTS = {
     "double": "double",
     "timestamp_ntz": "timestamp_ntz",
 }
-# UInt64s that Spark takes for something other than a column when they stand alone.
+# Words that Spark does not read as a column when they stand alone.
 _NOT_COLUMNS = re.compile(
     "all|and|between|case|current_[a-z]+|distinct|else|end|exists|in|interval|is|like|localtime|localtimestamp"
     "|not|or|select|session_user|then|user|when|with"
 )
 _COMPARISONS = {"=", "==", "<>", "!=", "<", "<=", ">", ">=", "<=>"}
-# Python's own stack bounds how deep a tree the compiler, pickle and the kernels can walk.
+# Python's stack limits the depth of a tree that the compiler, pickle and the kernels can process.
 _DEEPEST = 32
 
 
 class Parser:
-    """Parse one predicate; ``column`` is called with each side and name and gives the schema's name.
+    """Parses one predicate; ``column`` is called with each side and name, and returns the name in the schema.
 
-    With ``bare``, columns are those of one input, the left, and need no side.
+    With ``bare``, all columns belong to one input, the left one, and are written without a side.
     """
 
     not_columns = _NOT_COLUMNS
     tokens = _TOKEN
     page = "docs/reference/where.md"
-    """What lists what compiles."""
+    """The page of the documentation that lists what compiles; messages name it."""
 
     def __init__(
         self, text: str, column: Callable[[str, str], str], option: str = "where", *, bare: bool = False
@@ -177,7 +177,7 @@ class Parser:
         return node
 
     def _predicate(self) -> Syntax:
-        """A value, or one comparison of values; what follows must be AND, OR, a bracket or the end."""
+        """Read a value, or one comparison of values; AND, OR, a bracket or the end must follow."""
         start, value = self._at, self._sum()
         if self._next.kind == "mark" and self._next.text in _COMPARISONS:
             op = self._take().text
@@ -290,7 +290,7 @@ class Parser:
         return self._unqualified(token, start)
 
     def _called(self, word: Token, start: int) -> Syntax | None:
-        """Read a function that the text may call beside those of every expression; None: it is none."""
+        """Read a further function that a subclass supports; None if the word is not one."""
         return None
 
     def _unqualified(self, word: Token, start: int) -> Syntax:
@@ -304,7 +304,7 @@ class Parser:
         if token.kind not in ("word", "quoted"):
             self._unexpected()
         self._take()
-        if self._bare:  # an alias of the input, or a field: which one Spark would have to say
+        if self._bare:  # an alias of the input or a field of a struct: only Spark can decide which
             self._refuse(f"{side_name}.{token.text} has a qualifier")
         if side_name.lower() not in ("l", "r"):
             raise OptionError(
@@ -356,11 +356,11 @@ class Parser:
                 size[1] = self._digits()
             self._expect(")")
         if not 0 <= size[1] <= size[0] <= 38 or not size[0]:
-            self._refuse(f"decimal({size[0]},{size[1]}) is no type")
+            self._refuse(f"decimal({size[0]},{size[1]}) is not a type")
         return Type("decimal", size[0], size[1])
 
     def _digits(self) -> int:
         token = self._take()
         if not re.fullmatch(r"[0-9]{1,2}", token.text):
-            self._refuse(f"{token.text!r} is no decimal size")
+            self._refuse(f"{token.text!r} is not a precision or scale")
         return int(token.text)

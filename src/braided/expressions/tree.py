@@ -1,4 +1,4 @@
-"""What an expression is compiled to: types, values and truths, as plain picklable trees."""
+"""The compiled form of an expression: types, values and truths, as plain trees that can be pickled."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Type:
-    """A SQL type by its Spark name; precision and scale are for ``decimal`` alone."""
+    """A SQL type by its Spark name; only ``decimal`` has a precision and a scale."""
 
     name: str
     precision: int = 0
@@ -18,20 +18,20 @@ class Type:
         return f"decimal({self.precision},{self.scale})" if self.name == "decimal" else self.name
 
 
-# Values. Each knows its type; both operands of an operator have the same one.
+# Values. Each has its type; both operands of an operator have the same type.
 
 
 @dataclass(frozen=True)
 class Column:
     side: str
-    """Which row of those that an expression sees: ``l`` or ``r`` of a pair, or a row of a match."""
+    """The row of the column: ``l`` or ``r`` of a pair, or a row of a match."""
     name: str
     type: Type
 
 
 @dataclass(frozen=True)
 class Constant:
-    """A literal that is not NULL; a decimal is its unscaled integer, a time its days or microseconds."""
+    """A literal that is not NULL; a decimal as its unscaled integer, a time as its days or microseconds."""
 
     value: Any
     type: Type
@@ -47,7 +47,7 @@ class Widen:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """``+ - *``, the unary ``-`` and ``abs``; ``text`` is for the error that an overflow raises."""
+    """``+ - *``, the unary ``-`` and ``abs``; ``text`` is for the message of an overflow."""
 
     op: str
     operands: tuple[Value, ...]
@@ -57,7 +57,7 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class Call:
-    """``lower upper concat string coalesce`` of operands; all but ``string`` take and give one type."""
+    """``lower upper concat string coalesce`` of operands; except for ``string``, the result has the operands' type."""
 
     name: str
     operands: tuple[Value, ...]
@@ -79,7 +79,7 @@ class Always:
 
 @dataclass(frozen=True)
 class Holds:
-    """A boolean value taken as a predicate."""
+    """A boolean value as a predicate."""
 
     operand: Value
 
@@ -98,7 +98,7 @@ class IsNull:
 
 @dataclass(frozen=True)
 class IsIn:
-    """``members`` have the operand's type; ``null``: the list also holds NULL."""
+    """``members`` have the operand's type; ``null`` means that the list also contains NULL."""
 
     operand: Value
     members: tuple[Any, ...]
@@ -107,7 +107,7 @@ class IsIn:
 
 @dataclass(frozen=True)
 class Like:
-    """A text matches a pattern of ``%`` and ``_``; a backslash takes the next letter as it is."""
+    """A text matches a pattern of ``%`` and ``_``; a backslash escapes the next character."""
 
     operand: Value
     pattern: str

@@ -1,1 +1,1 @@
-"""Routing: which worker sees which row."""
+"""Routing: which worker gets which row."""

@@ -1,16 +1,16 @@
-"""Which assignments are dead: nothing stored under them can match any more, judged by committed clocks alone.
+"""Which assignments are dead: no row stored under them can match any more. Only committed clocks decide this.
 
 ```
  version v-1: stored under a          version v: stored under b, a is only probed
  -----------------------------------|--------------------------------------------------> batches
-                clocks here bound a's rows        a is dead once the horizons have passed them
+                clocks here bound a's rows        a is dead when the horizons have passed them
 ```
 
-Rows ahead of their stream's clock, which nobody vouches for yet, are bounded by the largest time seen, until their
-stream has gone on for so long that workers have given them up.
+Rows ahead of their stream's clock, whose times are not trusted yet, are bounded by the largest time seen, until their
+stream has continued for so long that the workers have discarded them.
 
-Where rows of one side have a home (`braided.routing.home_routes`), it asks of each side apart: an old home is dead once
-its last preserved row has left, and an opening may become the home once every row of the other side that was stored
+If rows of one side have a home (`braided.routing.home_routes`), each side is checked separately: an old home is dead
+when its last preserved row has left. An opening may become the home when every row of the other side that was stored
 before its first batch has left.
 """
 
@@ -29,25 +29,25 @@ Clocks = tuple[int | None, ...]
 
 
 class Horizons(Protocol):
-    """What a window knows: behind which time stored rows of a side cannot match any more."""
+    """The part of a window that expiry needs: before which time the stored rows of a side cannot match any more."""
 
     def horizon(self, side: int, clocks: Clocks) -> int:
         """Return the oldest time at which a row of this side can still match a row that is not late."""
 
     def patience(self, side: int) -> int:
-        """Return how far a stream goes on before a doubted row of it is given up."""
+        """Return how far a stream must continue before its doubted rows are discarded."""
 
 
 class Progress(Protocol):
-    """How far a stream has gone on row by row."""
+    """How far a stream has continued, row by row."""
 
     def on_for(self, since: Any, patience: int) -> bool:
-        """Whether it has gone on for longer than that since an earlier moment."""
+        """Whether it has continued for longer than `patience` since an earlier moment."""
 
 
 @dataclass(frozen=True)
 class Ahead:
-    """What a stream showed beyond its clock: the largest time, up to where it vouches, and how far it has gone on."""
+    """A stream's rows beyond its clock: the largest time, the limit of trusted times, and the stream's progress."""
 
     top: int | None
     limit: int
@@ -56,7 +56,7 @@ class Ahead:
 
 @dataclass(frozen=True)
 class _End:
-    """What bounds the rows of a stream that were stored before a version: their largest time, and when that was."""
+    """A bound for a stream's rows that were stored before a version: their largest time, and the progress then."""
 
     top: int | None
     gone: Progress | None = None
@@ -65,24 +65,24 @@ class _End:
 class AssignmentExpiry:
     """Follows versions and clocks from batch to batch.
 
-    It may miss batches, as a controller does that restarts: then an assignment only lives longer. `home` is the side
-    whose rows have one home, None for inner joins.
+    It may miss batches, for example after a restart of the controller: then assignments only live longer. `home` is the
+    side whose rows have one home, or None for inner joins.
     """
 
     def __init__(self, window: Horizons, home: int | None = None) -> None:
         self.window = window
         self.home = home
-        self._ends: dict[int, list[_End]] = {}  # a version -> what bounds the rows stored before it
+        self._ends: dict[int, list[_End]] = {}  # version -> the bounds of rows stored before it
         self._last: tuple[int, int, Clocks, list[_End]] | None = None
 
     def observe(self, batch: int, version: int, clocks: Clocks, ahead: Sequence[Ahead] | None = None) -> None:
-        """Take note of a batch that ran under a version of the table and committed these clocks.
+        """Note a batch that ran with a version of the table and committed these clocks.
 
-        `ahead` says what each stream showed beyond them, where rows may have been.
+        `ahead` has the rows of each stream beyond its clock, if there may have been any.
         """
         now = [_End(clock) for clock in clocks] if ahead is None else [_End(seen.top, seen.gone) for seen in ahead]
         if self._last is not None and version > self._last[1]:
-            # The batch before bounds those rows. If it is unknown, this batch's own bounds hold for them just as well.
+            # The previous batch bounds those rows. If it is unknown, the bounds of this batch are valid for them too.
             end = self._last[3] if self._last[0] == batch - 1 else now
             for passed in range(self._last[1] + 1, version + 1):
                 self._ends[passed] = end
@@ -93,7 +93,7 @@ class AssignmentExpiry:
             self._ends = {passed: self._without_given_up(end, ahead) for passed, end in self._ends.items()}
 
     def _without_given_up(self, ends: list[_End], now: Sequence[Ahead]) -> list[_End]:
-        """Bound rows by what is vouched for, once those beyond it are given up."""
+        """Bound rows by the limit of trusted times if the rows beyond it have been discarded."""
         limit = max(seen.limit for seen in now)
         out = []
         for side, (end, seen) in enumerate(zip(ends, now, strict=True)):
@@ -103,7 +103,7 @@ class AssignmentExpiry:
         return out
 
     def dead(self, table: RoutingTable) -> npt.NDArray[np.bool_]:
-        """Return which places of which groups' lists are dead, as a mask shaped like `table.live`."""
+        """Return which assignments of which groups are dead, as a mask with the shape of `table.live`."""
         dead = np.zeros(table.live.shape, np.bool_)
         if self._last is None:
             return dead
@@ -128,8 +128,8 @@ class AssignmentExpiry:
         return ready
 
     def _passed(self, version: int, only: int | None) -> bool:
-        """Whether the rows of one side, or of all, from before a version can match no row that is not late any more."""
-        # The first version known to have run at or after the change bounds what was stored before it.
+        """Whether rows of one side, or of all, from before a version can only match late rows now."""
+        # The first known version that ran at or after the change bounds the rows that were stored before it.
         ran = min((known for known in self._ends if known >= version), default=None)
         if ran is None or self._last is None:
             return False

@@ -1,6 +1,6 @@
-"""A hash of a row's content, and of its ordinal among identical rows, that says which part of a grid it picks.
+"""A hash of a row's content, and of its ordinal among identical rows, which picks the part of a grid for the row.
 
-Any choice is correct; a hash of the content makes it a function of the row alone, and the ordinal spreads
+Any choice is correct. With a hash of the content, the choice depends on the row alone, and the ordinal spreads
 duplicates. Nested columns are left out: rows that differ only there count as identical, with different ordinals.
 """
 
@@ -19,7 +19,7 @@ _NULL = np.uint64(0xD6E8FEB86659FD93)
 
 
 def content_hashes(rows: pa.RecordBatch) -> Words:
-    """Return one 64-bit hash per row, different for identical rows.
+    """Return one 64-bit hash per row; identical rows get different hashes.
 
     >>> rows = pa.record_batch({"a": [1, 1, 2]})
     >>> len(set(content_hashes(rows).tolist()))
@@ -43,7 +43,7 @@ def row_hashes(rows: pa.RecordBatch) -> Words:
         elif kind.bit_width in (1, 8, 16, 32, 64, 128):
             hash_words(fixed_words(column), hashes)
         if nulls is not None:
-            # Only the rows that have a null: a hash must not depend on the other rows of its batch.
+            # Change only the rows with a null: a hash must not depend on other rows of its batch.
             marked = hashes[nulls]
             hash_words(np.full(len(nulls), _NULL), marked)
             hashes[nulls] = marked
@@ -57,7 +57,7 @@ def _has_offsets(kind: pa.DataType) -> bool:
 
 @compiled
 def with_ordinals(hashes: Words) -> Words:
-    """Fold into each hash how often it was seen before, so that equal ones become different."""
+    """Mix into each hash how often it has occurred before, so that equal hashes become different."""
     size = 16
     while size < 2 * len(hashes):
         size *= 2

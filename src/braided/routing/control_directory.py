@@ -1,16 +1,16 @@
-"""The control directory: tables, the pin of each batch, the decisions. All of it is immutable but for the last.
+"""The control directory: the tables, the pin of each batch, and the decisions. Tables and pins never change.
 
 ```
  control/
    owner.json            the query and the join that use it
    tables/000000000001.json ...   complete, never changed
-   pins/<batch>.json     which table a batch uses: the first router task to ask decides, for ever
+   pins/<batch>.json     which table a batch uses: its first router task decides it, and it never changes
    wanted.json           a user's request for a number of workers
    decisions.jsonl       every decision with its reason
 ```
 
-A file appears whole or not at all, and only one of several writers of a name succeeds. Whatever is read may be
-damaged or forged, so it is checked. The query stops if anything is wrong.
+A file appears complete or not at all, and only one of several writers of a name succeeds. A file may be damaged or
+forged, so everything that is read is checked, and the query stops if anything is wrong.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FORMAT = 1
 
 
 class ControlDir:
-    """One join's control directory, by path or fsspec URL. Pickles as its location; every process opens its own."""
+    """One join's control directory, by path or fsspec URL. Only its location is pickled; each process opens it anew."""
 
     def __init__(self, location: str) -> None:
         self.location = location
@@ -49,23 +49,23 @@ class ControlDir:
         self._files.check()
 
     def claim(self, query: str, join: str) -> None:
-        """Make a query the owner, or raise if another one is."""
+        """Make a query the owner, or raise if another query is the owner."""
         mine = {"format": _FORMAT, "query": query, "join": join}
-        # Every task asks, and the file is almost always there: reading costs less than failing to create.
+        # Every task calls this, and the file almost always exists: reading costs less than failing to create.
         known = self._files.read(_OWNER) is not None
         if known or not self._files.create(_OWNER, _bytes(mine)):
             owner = self._json(_OWNER)
             if owner.get("query") != query:
                 raise self._error(
-                    f"belongs to query {owner.get('query')!r}, this is query {query!r}; if "
-                    "the checkpoint of the other one was deleted, delete the directory, else give this query one "
-                    "of its own"
+                    f"the directory belongs to query {owner.get('query')!r}, but this is query {query!r}; if "
+                    "the checkpoint of the other query was deleted, delete the directory, otherwise use another "
+                    "directory for this query"
                 )
             if owner != mine:
                 raise self._error(
-                    "belongs to a join of this query with other options; give every join a "
-                    "directory of its own; if the options were changed, restore them, or start with a new checkpoint "
-                    "and delete the directory"
+                    "the directory belongs to a join of this query with other options; use one directory for each "
+                    "join; if you changed the options, restore them, or start with a new checkpoint and delete the "
+                    "directory"
                 )
 
     def owner(self) -> str | None:
@@ -73,58 +73,58 @@ class ControlDir:
         return str(self._field(_OWNER, "query", str)) if self._files.read(_OWNER) is not None else None
 
     def publish(self, table: RoutingTable) -> bool:
-        """Write a table; False if its version exists."""
+        """Write a table; return False if its version exists."""
         return self._files.create(_table_name(table.version), table.to_bytes())
 
     def versions(self) -> list[int]:
-        """Return the versions there are, ascending."""
+        """Return the existing versions, ascending."""
         names = [name.removesuffix(".json") for name in self._files.names("tables")]
         return sorted(int(name) for name in names if name.isdigit())
 
     def newest(self, first: RoutingTable | None = None) -> RoutingTable:
-        """Return the newest table; where there is none, `first` is published."""
+        """Return the newest table; if there is none, publish `first`."""
         versions = self.versions()
         if not versions and first is not None:
             self.publish(first)
             versions = self.versions()
         if not versions:
             raise self._error(
-                "has no routing table; restore it from a copy, or start with a new checkpoint and a new directory"
+                "there is no routing table; restore it from a copy, or start with a new checkpoint and a new directory"
             )
         return self.table(versions[-1])
 
     def table(self, version: int) -> RoutingTable:
-        """Return a table, checked."""
+        """Read a table and check it."""
         name = _table_name(version)
         content = self._files.read(name)
-        if content is None:  # some stores show a file to one reader later than to another
+        if content is None:  # in some stores, a new file is not visible to all readers at once
             time.sleep(_AGAIN)
             content = self._files.read(name)
         if content is None:
             raise self._error(f"{name} is missing; restore it from a copy")
         if len(content) > _LARGEST:
-            raise self._error(f"{name} has {len(content)} bytes, too many for a table")
+            raise self._error(f"{name} has {len(content)} bytes, too many for a table; restore it from a copy")
         try:
             table = _checked(content)
         except BraidedError as error:
             raise self._error(f"{name} is damaged: {error}") from error
         if table.version != version:
-            raise self._error(f"{name} holds version {table.version}; restore it from a copy")
+            raise self._error(f"{name} has version {table.version}; restore it from a copy")
         return table
 
     def pin(self, batch: int, query: str, first: RoutingTable | None = None) -> RoutingTable:
-        """Return the table of a batch: the one that its pin names, or the newest, which is pinned now.
+        """Return the table of a batch: the one that its pin names; without a pin, pin the newest table.
 
-        Where there is no table at all, `first` is published.
+        If there is no table at all, `first` is published.
         """
         name = _pin_name(batch)
         content = self._files.read(name)
-        # Pins of old batches are deleted, so a batch that has none may be older than all that are left.
+        # Pins of old batches are deleted, so a batch without a pin may be older than all pins that are left.
         later = range(batch + 1, batch + 2) if content is not None else (b for b in self._pinned() if b > batch)
         after = next((b for b in later if self._files.read(_pin_name(b)) is not None), None)
         if after is not None:
             raise self._error(
-                f"batch {after} has run before this batch {batch}, so the checkpoint is "
+                f"batch {after} has run already, but this is batch {batch}, so the checkpoint is "
                 "older than the directory; restore the directory that belongs to the checkpoint, or start with a new "
                 "checkpoint and a new directory"
             )
@@ -135,32 +135,31 @@ class ControlDir:
                 return newest
         pin = self._json(name)
         if pin.get("query") != query or type(pin.get("version")) is not int:
-            raise self._error(f"{name} is damaged or belongs to another query; restore it")
+            raise self._error(f"{name} is damaged or belongs to another query; restore it from a copy")
         table = self.table(pin["version"])
         if table.digest != pin.get("digest"):
-            raise self._error(f"table {table.version} is not the one that {name} names")
+            raise self._error(f"table {table.version} is not the one that {name} names; restore both from a copy")
         return table
 
     def wanted(self) -> int | str | None:
-        """Return the number of workers that the user asked for, "auto", or None."""
+        """Return the number of workers that the user requested, "auto", or None."""
         if self._files.read("wanted.json") is None:
             return None
         value = self._json("wanted.json").get("workers")
         if value == "auto" or (type(value) is int and value > 0):
             return value
-        raise self._error(f"wanted.json asks for {value!r} workers; write a number or 'auto'")
+        raise self._error(f"wanted.json requests {value!r} workers; write a number or 'auto'")
 
     def want(self, workers: int | str) -> None:
-        """Ask for a number of workers."""
+        """Request a number of workers, or "auto"."""
         self._files.replace("wanted.json", _bytes({"workers": workers}))
 
     def log(self, decisions: Sequence[dict[str, Any]]) -> None:
-        """Append decisions."""
         if decisions:
             self._files.append("decisions.jsonl", b"".join(_bytes(decision) + b"\n" for decision in decisions))
 
     def decisions(self, last: int = 50) -> list[dict[str, Any]]:
-        """Return the last decisions; a line cut short by a crash is left out."""
+        """Return the last decisions; a line that a crash left incomplete is skipped."""
         entries = []
         for line in (self._files.read("decisions.jsonl") or b"").splitlines()[-last:]:
             try:
@@ -170,7 +169,7 @@ class ControlDir:
         return entries
 
     def prune(self, oldest_batch: int, oldest_version: int) -> None:
-        """Delete pins and tables that no batch can ask for any more."""
+        """Delete pins and tables that no batch can need any more."""
         for batch in self._pinned():
             if batch < oldest_batch:
                 self._files.delete(_pin_name(batch))
@@ -201,7 +200,7 @@ class ControlDir:
         return ControlError(f"control={self.location!r}: {text}")
 
     def _damaged(self, name: str) -> ControlError:
-        todo = "delete it, it is written again" if name == _OWNER else "restore it from a copy"
+        todo = "delete it, and it is written again" if name == _OWNER else "restore it from a copy"
         return self._error(f"{name} is damaged; {todo}")
 
     def _field(self, name: str, field: str, kind: type) -> Any:
@@ -221,7 +220,7 @@ def _pin_name(batch: int) -> str:
 
 @lru_cache(maxsize=16)
 def _checked(content: bytes) -> RoutingTable:
-    """Known by content, not by place: a directory may be deleted and started anew while this process lives."""
+    """Cached by content, not by path: a directory may be deleted and created again while this process runs."""
     return RoutingTable.from_bytes(content)
 
 

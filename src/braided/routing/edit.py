@@ -1,6 +1,6 @@
-"""Changing a routing table: each change adds an assignment in front of a group's list, none moves any state.
+"""Changes of a routing table: each change adds an assignment at the front of a group's list. No state is moved.
 
-What a group stored under its older assignments stays where it is and is probed there until it is dead.
+Rows that a group stored under older assignments stay there, and are probed there until the assignment is dead.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Full(BraidedError):
-    """A key group has as many live assignments as it may, or is changing; wait until one is dead."""
+    """A key group has the maximum of live assignments, or is changing; wait until one is dead."""
 
 
 class TableEdit:
-    """Collects changes to a table; `done` gives the next version.
+    """Collects changes to a table; `done` returns the next version.
 
     >>> edit = TableEdit(RoutingTable.hashed(2))
     >>> edit.assign(np.array([0]), 1)
@@ -42,7 +42,7 @@ class TableEdit:
         self.scheme = table.scheme
 
     def add_grid(self, grid: Grid) -> int:
-        """Give a grid a number, new for ever."""
+        """Give a grid a new number, which is never used again."""
         number = self._next
         self._grids[number] = grid
         self._next += 1
@@ -50,20 +50,20 @@ class TableEdit:
         return number
 
     def set_weights(self, number: int, grid: Grid) -> None:
-        """Change how often the parts of a grid are picked; its workers must be the same."""
+        """Change how often the parts of a grid are picked; its workers must stay the same."""
         if self._grids[number].columns != grid.columns:
-            raise ValueError("a grid's workers never change; add another")
+            raise ValueError("the workers of a grid cannot be changed; add another grid")
         self._grids[number] = grid
         self._changed = True
 
     def has_room(self, groups: Numbers) -> Mask:
-        """Return which groups may be assigned anew: a bucket only if the demoted keys that follow it may, too."""
+        """Return which groups can get a new assignment: a bucket only if the demoted keys that follow it can, too."""
         room: Mask = self._live[:, MAX_LIVE - 1] < 0
         room[self._buckets_of_keys[self._demoted & ~room[BUCKETS:]]] = False
         return np.asarray(room[groups], np.bool_)
 
     def assign(self, groups: Numbers, assignment: int) -> None:
-        """Store new rows of these groups under an assignment. Keys that were demoted follow their bucket."""
+        """Store new rows of these groups under an assignment. Demoted keys follow their bucket."""
         groups = np.unique(groups)
         buckets = groups[groups < BUCKETS]
         follow = BUCKETS + np.flatnonzero(self._demoted & np.isin(self._buckets_of_keys, buckets))
@@ -78,7 +78,7 @@ class TableEdit:
     def _put_first(self, groups: Numbers, assignment: int) -> None:
         live, since = self._live[groups], self._since[groups]
         since[:, 0] = self._version
-        # The assignment may come back while it is still alive: then it moves to the front.
+        # If the new assignment is still alive in the list, it moves to the front.
         order = np.argsort((live == assignment) | (live < 0), axis=1, kind="stable")[:, : MAX_LIVE - 1]
         moved = np.take_along_axis(np.where(live == assignment, -1, live), order, 1)
         self._live[groups, 1:] = moved
@@ -92,16 +92,16 @@ class TableEdit:
         return (self._keys & np.uint64(BUCKETS - 1)).astype(np.int64)
 
     def is_draining(self, group: int) -> bool:
-        """Whether a group still probes where it was."""
+        """Whether a group still probes older assignments."""
         return bool(self._live[group, 1] >= 0)
 
     def group_of_key(self, key: int) -> int | None:
-        """Return the group of a hot key, None if it has none of its own."""
+        """Return the group of a hot key; None if the key does not have its own group."""
         at = int(np.searchsorted(self._keys, np.uint64(key)))
         return BUCKETS + at if at < len(self._keys) and int(self._keys[at]) == key else None
 
     def promote(self, key: int, grid: Grid) -> None:
-        """Give a key a group of its own, laid over a grid; what its bucket stored of it is still probed."""
+        """Give a key its own group on a grid; rows of the key that its bucket stored are still probed."""
         group = self.group_of_key(key)
         if group is None:
             at = int(np.searchsorted(self._keys, np.uint64(key)))
@@ -115,7 +115,7 @@ class TableEdit:
         self.assign(np.array([group]), self.add_grid(grid))
 
     def demote(self, key: int) -> None:
-        """Send a key back to its bucket's assignment; it keeps its group until its grid is dead."""
+        """Assign a key to its bucket's assignment again; it keeps its group until its grid is dead."""
         group = self.group_of_key(key)
         if group is None:
             return
@@ -124,7 +124,7 @@ class TableEdit:
         self._changed = True
 
     def drop(self, dead: Mask) -> None:
-        """Forget dead assignments, given as a mask over (group, place in its list); never the newest, nor the home."""
+        """Remove dead assignments, a mask over (group, place in its list), but never the newest or the home."""
         dead = dead & (self._live >= 0) & (self._since > 0)
         dead[:, 0] = False
         if not dead.any():
@@ -155,13 +155,13 @@ class TableEdit:
         )
 
     def _drop_demoted(self) -> None:
-        """Forget demoted keys whose bucket probes everything that they still need."""
+        """Remove demoted keys whose bucket probes all assignments that they still need."""
         for at in range(len(self._keys) - 1, -1, -1):
             group, bucket = BUCKETS + at, int(self._keys[at]) & (BUCKETS - 1)
             mine, its = (set(self._live[g].tolist()) - {-1} for g in (group, bucket))
             changing = self._since[[group, bucket], 0].any()
             if self._demoted[at] and not changing and mine <= its and self._live[group, 0] == self._live[bucket, 0]:
-                # An assignment replaced later for the key than for the bucket must live as long for the bucket.
+                # If an assignment was replaced later for the key than for the bucket, the bucket keeps it as long.
                 for place, assignment in enumerate(self._live[bucket].tolist()):
                     if assignment in mine and place:
                         since = self._since[group, self._live[group].tolist().index(assignment)]

@@ -4,7 +4,7 @@
             column 0   column 1   column 2       a right row picks one column and is stored in all of it
  left row     [w0]       [w2]       [w4]         a left row picks one worker of every column
  picks        [w1]       [w3]       [w5]
-                                    [w6]         columns may differ in height, so that seven workers share evenly
+                                    [w6]         columns may have different heights, so seven workers share evenly
 ```
 
 A left row and a right row meet in the one worker that the left row picked in the right row's column. With
@@ -32,7 +32,7 @@ MAX_WEIGHT = 1 << 20
 
 @dataclass(frozen=True)
 class Grid:
-    """Columns of workers, with weights that say how often each is picked; any weights are correct.
+    """Columns of workers, with weights that decide how often each is picked; any weights are correct.
 
     >>> Grid(((0, 1), (2, 3))).shape
     '2 x 2'
@@ -57,7 +57,7 @@ class Grid:
 
     @property
     def shape(self) -> str:
-        """The shape as people write it: rows x columns, or the heights of the columns."""
+        """The shape as text: rows x columns, or the heights of the columns."""
         heights = [len(column) for column in self.columns]
         return f"{heights[0]} x {len(heights)}" if len(set(heights)) == 1 else "+".join(map(str, heights))
 
@@ -69,9 +69,9 @@ class Grid:
         return float(len(self.columns)), float((weights * heights).sum() / weights.sum())
 
     def spread(self, side: int, content: Words) -> Iterator[tuple[Index | None, npt.NDArray[np.int32]]]:
-        """Yield (positions, worker of each) for every copy of rows with these content hashes, the first copy first.
+        """Yield (positions, worker of each) for every copy of rows with these content hashes; first copies come first.
 
-        None stands for all positions. Which copies go together is no promise.
+        None means all positions. How copies are grouped is not guaranteed.
         """
         if side == 0:
             for column, bounds in zip(self.columns, self._row_bounds, strict=True):
@@ -93,7 +93,7 @@ class Grid:
         return _bounds(self.column_weights)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain lists."""
+        """Return the grid as plain lists."""
         return {
             "columns": [list(column) for column in self.columns],
             "row_weights": [list(weights) for weights in self.row_weights],
@@ -102,7 +102,7 @@ class Grid:
 
     @classmethod
     def from_json(cls, value: Any, workers: int) -> Grid:
-        """Read what `to_json` wrote and check all of it: it may come from a damaged or forged file."""
+        """Read and check the result of `to_json`: it may come from a damaged or forged file."""
         try:
             columns, rows, weights = (value[name] for name in ("columns", "row_weights", "column_weights"))
             shape_fits = [len(column) for column in columns] == [len(row) for row in rows]
@@ -127,7 +127,7 @@ def _weights_fit(weights: Sequence[Any]) -> bool:
 
 
 def _bounds(weights: Sequence[int]) -> Words:
-    """Return where, on a ring of 2**32, each choice but the last ends."""
+    """Return where each choice except the last ends in the range of 2**32."""
     total = sum(weights)
     ends = np.cumsum(np.array(weights, np.uint64))[:-1]
     return ends * np.uint64(1 << 32) // np.uint64(total)
@@ -140,7 +140,7 @@ def _pick(content: Words, bounds: Words) -> Index:
 
 
 def even_grid(workers: Sequence[int], columns: int) -> Grid:
-    """Lay workers out in so many columns of equal height, or heights that differ by one; all workers are used.
+    """Arrange all workers in columns whose heights are equal or differ by one.
 
     >>> even_grid(range(7), 2).columns
     ((0, 1, 2), (3, 4, 5, 6))
@@ -150,10 +150,10 @@ def even_grid(workers: Sequence[int], columns: int) -> Grid:
 
 
 def cheapest_columns(workers: int, left: float, right: float) -> int:
-    """Return the number of columns that costs least when a copy of a left (right) row costs so much a batch.
+    """Return the cheapest number of columns; `left` and `right` are the cost of one copy of all rows of a side.
 
-    A left row is copied once a column, a right row once a worker of its column, so the cost is
-    ``columns * left + (workers / columns) * right``: the optimum is near sqrt(workers * right / left).
+    A left row has one copy per column, a right row one copy per worker of its column, so the cost is
+    ``columns * left + (workers / columns) * right``. The optimum is near sqrt(workers * right / left).
 
     >>> cheapest_columns(9, 1.0, 1.0), cheapest_columns(8, 100.0, 1.0), cheapest_columns(8, 1.0, 100.0)
     (3, 1, 8)

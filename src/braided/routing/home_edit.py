@@ -1,4 +1,4 @@
-"""Changing a routing table in two phases, for joins whose rows have one home (`braided.routing.home_routes`)."""
+"""Changes of a routing table in two phases, for joins whose rows have one home (`braided.routing.home_routes`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from braided.routing.table import BUCKETS, MAX_LIVE, Numbers
 
 
 class HomeEdit(TableEdit):
-    """Collects changes to a table. What is assigned is opened first; `settle` makes openings homes.
+    """Collects changes to a table. A new assignment is an opening first; `settle` makes openings homes.
 
     >>> from braided.routing.table import RoutingTable
     >>> edit = HomeEdit(RoutingTable.hashed(2))
@@ -25,10 +25,11 @@ class HomeEdit(TableEdit):
     """
 
     def has_room(self, groups: Numbers) -> Mask:
-        """Return which groups may be assigned anew: those that are not changing, with room in their lists.
+        """Return which groups can get a new assignment: those that are not changing and have room in their lists.
 
-        A key has one change at a time, its bucket's included. An assignment that comes back while it is still probed
-        is opened anew: rows of the other side that came in between are not stored there.
+        A key has only one change at a time, including changes of its bucket. If an assignment is assigned again while
+        it is still probed, it becomes an opening again, because rows of the other side that arrived in between are not
+        stored there.
         """
         room: Mask = self._live[:, MAX_LIVE - 1] < 0
         changing = self._since[:, 0] > 0
@@ -40,10 +41,10 @@ class HomeEdit(TableEdit):
 
     def _put_first(self, groups: Numbers, assignment: int) -> None:
         super()._put_first(groups, assignment)
-        self._since[groups, 0], self._since[groups, 1] = self._version, 0  # what was first is still the home
+        self._since[groups, 0], self._since[groups, 1] = self._version, 0  # the former first one is still the home
 
     def settle(self, ready: Mask) -> int:
-        """Make the openings of these groups their homes, and return of how many."""
+        """Make the openings of these groups their homes; return the number of groups."""
         groups = np.flatnonzero(ready & (self._since[: len(ready), 0] > 0))
         if len(groups):
             self._since[groups, 0] = 0

@@ -1,4 +1,4 @@
-"""Routing for joins that must know that nothing matched: rows of one side have one home, where they meet all matches.
+"""Routing for joins that must know that a row has no match: its rows have one home, where they meet all matches.
 
 Such a join splits one side, the *preserved* one: each of its rows is stored in one worker. Rows of the other side are
 stored in every worker of every *open* assignment of their group. A change has two phases:
@@ -11,10 +11,10 @@ stored in every worker of every *open* assignment of their group. A change has t
  A is dead                [B]                   stored in B          stored in B
 ```
 
-*Why it is exact.* A preserved row meets the later rows of the other side at its home, which gets copies of them until
-its last preserved row has left. It meets the earlier ones there, because the home changes only when every row of the
-other side from before the first batch of phase 1 has left (`braided.routing.assignment_expiry`). It probes nowhere
-else, so that no match is met twice.
+*Why it is exact.* A preserved row meets later rows of the other side at its home, which gets copies of them until its
+last preserved row has left. It meets earlier rows there too, because the home changes only when every row of the other
+side from before the first batch of phase 1 has left (`braided.routing.assignment_expiry`). It probes nowhere else, so
+it meets no match twice.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from braided.routing.table import MAX_LIVE, Hashes, RoutingTable
 def route_to_homes(
     table: RoutingTable, side: int, split: int, hashes: Hashes, content: Callable[[Index], Hashes]
 ) -> Routes:
-    """Return the copies of rows as `route` does, where rows of the side that is split have one home."""
+    """Return the copies of rows like `route`, but rows of the split side have one home."""
     if table.plain or not len(hashes):
         return route(table, side, hashes, content)
     groups = table.groups_of(hashes)
@@ -40,7 +40,7 @@ def route_to_homes(
         parts += copies(table, side, table.home[groups], content, stored=True, primary=True)
         if sum(len(rows) for rows, *_ in parts) != len(hashes):
             raise BraidedError(
-                f"routing table {table.version}: a grid copies rows that must have one home; give another control "
+                f"routing table {table.version}: a grid copies rows that must have one home; use another control "
                 "directory"
             )
         return join_parts(parts)

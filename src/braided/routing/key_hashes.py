@@ -1,9 +1,9 @@
-"""Join keys as 64-bit hashes: equal keys hash equally in every process, on every machine.
+"""Join keys as 64-bit hashes: equal keys have equal hashes in every process, on every machine.
 
-A single key column of at most 64 bits is hashed by a bijection, so equal hashes are equal keys and
-nothing is left to verify. Other keys may collide; `KeyHasher.equal` then decides on the values.
+A single key column of at most 64 bits is hashed by a bijection, so equal hashes are equal keys and need no
+check. Other keys may collide; then `KeyHasher.equal` compares the values.
 
-Precondition: rows with a null in a key column were dropped, since null keys never match.
+Precondition: rows with a null in a key column were dropped, because null keys never match.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from braided.routing.hash_kernels import hash_bytes, hash_words
 Hashes = npt.NDArray[np.uint64]
 
 _DECIMAL_DIGITS = 38
-# Digits by bits, as Spark's decimals for integers have them.
+# The digits of Spark's decimals for integers, by bits.
 _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
 # Decimals of up to 18 digits fit in the low word, so its hash is exact.
 _EXACT_DECIMAL_DIGITS = 18
 
 
 def common_key_type(left: pa.DataType, right: pa.DataType, names: tuple[str, str]) -> pa.DataType:
-    """Return the type both sides of a key are compared in, as Spark would widen them.
+    """Return the type in which both sides of a key are compared, by Spark's rules for widening.
 
     >>> common_key_type(pa.int32(), pa.int64(), ("a", "b"))
     DataType(int64)
@@ -104,7 +104,7 @@ def _hashable(kind: pa.DataType) -> bool:
 
 @dataclass(frozen=True)
 class KeyHasher:
-    """Hashes the key columns of a batch and, where hashes may collide, compares the values.
+    """Hashes the key columns of a batch, and compares the values if hashes may collide.
 
     >>> hasher = KeyHasher((pa.int64(),))
     >>> hasher.exact
@@ -138,7 +138,7 @@ class KeyHasher:
         return hashes
 
     def hash_with_nulls(self, columns: Sequence[pa.Array], rows: int) -> Hashes:
-        """Return one hash per row, 0 for all keys that have a null."""
+        """Return one hash per row; 0 for all keys with a null."""
         if not any(column.null_count for column in columns):
             return self.hash(columns, rows)
         hashes = np.zeros(rows, np.uint64)
@@ -148,7 +148,7 @@ class KeyHasher:
         return hashes
 
     def equal(self, left: Sequence[pa.Array], right: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
-        """Return where two equally long lists of key columns hold equal keys."""
+        """Return the rows in which two equally long lists of key columns have equal keys."""
         same = np.ones(len(left[0]), np.bool_)
         for a, b, kind in zip(left, right, self.types, strict=True):
             if _is_text(kind) or _is_bytes(kind):
@@ -172,7 +172,7 @@ def var_width(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.u
 
 
 def fixed_words(column: pa.Array) -> Hashes:
-    """Return the bits of a fixed-width column, nulls as they lie, folded to one 64-bit word per row."""
+    """Return the bits of a fixed-width column, with zeros for nulls, as one 64-bit word per row."""
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
     width = column.type.bit_width // 8
@@ -186,7 +186,7 @@ def fixed_words(column: pa.Array) -> Hashes:
 
 
 def _words(column: pa.Array, kind: pa.DataType) -> list[Hashes]:
-    """Return a fixed-width key column as one or two 64-bit words per row, canonical for equality."""
+    """Return a fixed-width key column as one or two 64-bit words per row; equal values have equal words."""
     if column.type != kind:
         column = column.cast(kind)
     if pa.types.is_floating(kind):

@@ -1,4 +1,4 @@
-"""One place for the control directories of all queries, so that users need not name one for each.
+"""One folder for the control directories of all queries, so that users need not name one for each query.
 
 ```
  root/
@@ -8,8 +8,8 @@
      <operator>/           a control directory (`braided.routing.control_directory`)
 ```
 
-Router tasks find the directory of their operator by the query's id, which every task of a batch knows. So one DataFrame
-may be started as many queries, and a checkpoint that is moved finds its directory again.
+Router tasks find the directory of their operator by the query's id, which every task of a batch has. So one DataFrame
+can be started as several queries, and a query finds its directory again after its checkpoint was moved.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from braided.routing.control_directory import ControlDir
 from braided.storage.files import Files, files_at
 
 _NOTE = "query.json"
-# Only folders that are named by a query's id are deleted: other names come from outside.
+# Only folders whose name is a query's id are deleted: other folders belong to someone else.
 _QUERY = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class ControlRoot:
-    """The control directories of all queries, by path or fsspec URL. Pickles as its location."""
+    """The control directories of all queries, by path or fsspec URL. Only its location is pickled."""
 
     def __init__(self, location: str) -> None:
         self.location = location.rstrip("/") or location
@@ -54,15 +54,15 @@ class ControlRoot:
         return ControlDir(f"{self.location}/{query}/{operator}")
 
     def note(self, query: str, checkpoint: str) -> None:
-        """Write down where a query's checkpoint is."""
+        """Store the location of a query's checkpoint."""
         mine = {"checkpoint": checkpoint, "host": socket.gethostname()}
         if self._note(query) != mine:
             self._files.replace(f"{query}/{_NOTE}", json.dumps(mine).encode())
 
     def notice_start(self, query: str, run: str, checkpoint: str) -> None:
-        """Refuse a run of a query whose checkpoint is a copy: both would change one routing, each by its own rows.
+        """Mark a run on a copy of a checkpoint, which is refused: two queries would change the same routing.
 
-        Where this root lies in the checkpoint, maybe by way of a link, it was copied too, and each has its own.
+        If this root is in the checkpoint, maybe through a link, it was copied too, and each query has its own.
         """
         note = self._note(query)
         other, mine, here = map(local_folder, (note.get("checkpoint"), checkpoint, self.location))
@@ -74,13 +74,13 @@ class ControlRoot:
             self._files.replace(f"{query}/copies/{run}.json", json.dumps({"of": str(other), "is": str(mine)}).encode())
 
     def refuse_copy(self, query: str, run: str) -> None:
-        """Raise if a run was found to be on a copy of a checkpoint."""
+        """Raise if a run was marked as running on a copy of a checkpoint."""
         copy = _copy(self.location, query, run)
         if copy is not None:
             raise ControlError(
                 f"control: the checkpoint {copy.get('is')!r} is a copy of {copy.get('of')!r}, which owns the control "
-                f"directories in {self.location}/{query}; copy the directory of the operator too, and give it as "
-                "control=; or delete the checkpoint that is not needed any more"
+                f"directories in {self.location}/{query}; copy the directory of the operator too, and set control= to "
+                "it; or delete the checkpoint that is not needed any more"
             )
 
     def queries(self) -> list[str]:
@@ -90,13 +90,13 @@ class ControlRoot:
     def forget(self, query: str) -> None:
         """Delete the directories of a query."""
         if not _QUERY.fullmatch(query):
-            raise ControlError(f"query={query!r}: not the id of a query, as reports and checkpoints have it")
+            raise ControlError(f"query={query!r}: not the id of a query; use the id that reports and checkpoints have")
         self._files.clear(query)
 
     def forget_deleted(self) -> list[str]:
         """Delete the directories of queries whose checkpoint was deleted; return their ids.
 
-        Only checkpoints on this machine are looked for.
+        Only checkpoints on this machine are checked.
         """
         deleted = [query for query in self.queries() if self._is_deleted(query)]
         for query in deleted:
@@ -113,7 +113,7 @@ class ControlRoot:
 
 
 def user_root() -> ControlRoot | None:
-    """Return the root in the user's cache directory; None where the user has no home."""
+    """Return the root in the user's cache directory; None if the user has no home directory."""
     try:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError:
@@ -122,7 +122,7 @@ def user_root() -> ControlRoot | None:
 
 
 def local_folder(location: object) -> Path | None:
-    """Return the path of a location on this machine's file system; None for one elsewhere.
+    """Return the path of a location on this machine's file system; None for other file systems.
 
     >>> local_folder("file:/data/check"), local_folder("s3a://bucket/check")
     (PosixPath('/data/check'), None)
@@ -136,12 +136,12 @@ def local_folder(location: object) -> Path | None:
 
 @lru_cache(maxsize=256)
 def _copy(location: str, query: str, run: str) -> dict[str, Any] | None:
-    """Return what was noticed when a run started: before its first batch, so once in a process is often enough."""
+    """Return the mark of a run on a copy. It is written before the first batch, so one read per process is enough."""
     return _plain(files_at(location).read(f"{query}/copies/{run}.json")) or None
 
 
 def _plain(content: bytes | None) -> dict[str, Any]:
-    """Return a note; none that is damaged stops a query, since no row depends on it."""
+    """Read a note; a damaged one counts as empty, because no row depends on it."""
     try:
         value = json.loads(content or b"{}")
     except (ValueError, RecursionError):

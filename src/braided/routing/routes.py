@@ -1,4 +1,4 @@
-"""Routing rows by a table: every row becomes one copy per worker that stores it or that it only probes."""
+"""Routing of rows by a table: every row gets one copy per worker that stores it or that it only probes."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Tags = npt.NDArray[np.int32]
 TAG = "__braided_tag"
 
 Part = tuple[Index, Workers, int, bool, bool]
-"""Copies: the row and the worker of each, their grid or 0, and whether they are stored and primary."""
+"""Copies: the row and the worker of each, the number of their grid or 0, and whether they are stored and primary."""
 
 
 @dataclass
 class Routes:
-    """Copies of rows: the worker of each and, where the table is not plain, its row, assignment and purpose.
+    """Copies of rows: the worker of each and, if the table is not plain, its row, assignment and purpose.
 
-    `tags` is 0 under a worker of its own and else the number of the grid: a copy meets only stored rows with its
-    own tag. Of a row's stored copies exactly one is `primary`, the one that is counted. Copies that are not
-    `stored` only probe.
+    `tags` is 0 for a single worker, or else the number of the grid: a copy meets only stored rows with the same
+    tag. Exactly one of a row's stored copies is `primary`, which is counted. Copies that are not `stored` only
+    probe.
     """
 
     workers: Workers
@@ -40,7 +40,7 @@ class Routes:
 def route(table: RoutingTable, side: int, hashes: Hashes, content: Callable[[Index], Hashes]) -> Routes:
     """Return the copies of rows with these key hashes; `content` hashes the rows at given positions.
 
-    Cost: one look-up per row in a plain table; else one pass per place in the lists and per grid.
+    Cost: one look-up per row in a plain table; otherwise one pass per place in the lists and per grid.
     """
     if table.plain or not len(hashes):
         return Routes(table.owner[(hashes & np.uint64(BUCKETS - 1)).astype(np.int64)])
@@ -63,7 +63,7 @@ def copies(
     stored: bool,
     primary: bool,
 ) -> Iterator[Part]:
-    """Yield the copies of rows that go to an assignment each, none where it is -1; of each the first may be primary."""
+    """Yield the copies of rows for one assignment per row; -1 means none. A row's first copy may be primary."""
     alone = np.flatnonzero((assignments >= 0) & (assignments < GRIDS))
     if len(alone):
         yield alone, assignments[alone], 0, stored, primary
@@ -91,7 +91,7 @@ def join_parts(parts: list[Part]) -> Routes:
 
 
 def append_tags(rows: pa.RecordBatch, tags: Tags) -> pa.RecordBatch:
-    """Return the rows with their tags as a last column."""
+    """Return the rows with their tags as the last column."""
     return rows.append_column(TAG, pa.array(tags, pa.int32()))
 
 

@@ -1,15 +1,15 @@
-"""A heavy-hitter sketch: the keys that weigh most in a stream, in bounded memory.
+"""A heavy-hitter sketch: the keys with the largest weight in a stream, in bounded memory.
 
 Preconditions: keys are 64-bit hashes, equal for equal keys in every process; weights are not negative, and
-all of them together are below 2**63.
+their sum is below 2**63.
 
 Misra and Gries' summary (1982), pruned in bulk as in Agarwal et al., "Mergeable summaries" (2012)::
 
     weights, largest first   9  7  4 | 3  1  1        capacity 3
-    subtract the 4th (3)     6  4  1                  3 keys left, none of them short of more than 3
+    subtract the 4th (3)     6  4  1                  3 keys left, each at most 3 too low
 
-Each pruning takes its cut from at least capacity + 1 keys, so all the cuts together, which is the most that
-an estimate can be short of, are at most total / (capacity + 1).
+Each pruning subtracts its cut from at least capacity + 1 keys. So the sum of all cuts, which bounds how much an
+estimate can be too low, is at most total / (capacity + 1).
 """
 
 from __future__ import annotations
@@ -27,21 +27,20 @@ from braided.errors import BraidedError
 Words = npt.NDArray[np.uint64]
 Counts = npt.NDArray[np.int64]
 
-_MOST = 1 << 16  # keys of a sketch; a forged capacity must not claim the memory of the driver
-_SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio: hashes that differ in few bits still spread
+_MOST = 1 << 16  # keys of a sketch; a forged capacity must not use up the memory of the driver
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio: spreads hashes that differ in few bits
 _NO_WEIGHTS = np.empty(0, np.int64)
 
 
 class HeavyHitters:
-    """The heaviest keys of a stream: every key of weight above total / capacity, each short of at most that.
+    """The heaviest keys of a stream: every key with a weight above total / capacity, with an error of at most that.
 
-    An estimate is never too high. With no more than ``capacity`` different keys, all are exact. The state is
-    a function of the sequence of updates alone; another order of updates or merges may change estimates, but
-    not the guarantee.
+    An estimate is never too high. With at most ``capacity`` different keys, all are exact. The state depends only
+    on the sequence of updates; another order of updates or merges may change estimates, but not the guarantee.
 
-    capacity : keys kept, k; 256 finds every key that takes 0.4% of the stream.
+    capacity : the number of keys to keep; 256 finds every key that has 0.4% of the stream.
 
-    Cost: 16 bytes a key kept; 8 ns a row for 500,000 rows of different keys, 12 to 14 if weighted or skewed.
+    Cost: 16 bytes per kept key; 8 ns per row for 500,000 rows of different keys, 12 to 14 if weighted or skewed.
 
     >>> sketch = HeavyHitters(capacity=2)
     >>> sketch.update(np.array([7, 7, 7, 5, 7, 9], dtype=np.uint64))
@@ -51,7 +50,7 @@ class HeavyHitters:
 
     def __init__(self, *, capacity: int = 256) -> None:
         if not 1 <= capacity <= _MOST:
-            raise BraidedError(f"{capacity=}: write the number of keys to keep, 1 to {_MOST}")
+            raise BraidedError(f"{capacity=}: not a number of keys; write 1 to {_MOST}")
         self.capacity = capacity
         self.total = 0
         self._keys = np.empty(0, np.uint64)
@@ -59,32 +58,32 @@ class HeavyHitters:
 
     @property
     def error(self) -> int:
-        """The most that an estimate falls short of the true weight, and the most that a key left out weighs."""
+        """The largest possible error of an estimate, and the largest weight of a key that is left out."""
         return (self.total - int(self._counts.sum())) // (self.capacity + 1)
 
     def update(self, hashes: Words, weights: Counts | None = None) -> None:
-        """Add one row per hash, of weight 1 or as given."""
+        """Add one row per hash, with weight 1 or the given weights."""
         if hashes.dtype != np.uint64 or (weights is not None and weights.dtype != np.int64):
-            raise BraidedError(f"hashes of {hashes.dtype}: give uint64 hashes, and int64 weights if any")
+            raise BraidedError(f"hashes of {hashes.dtype}: use uint64 hashes, and int64 weights if any")
         hashes = np.ascontiguousarray(hashes)
         if weights is None:
             self._add(hashes, _NO_WEIGHTS, len(hashes))
             return
         if len(weights) != len(hashes):
-            raise BraidedError(f"weights: {len(weights)} for {len(hashes)} hashes; give one a row")
+            raise BraidedError(f"weights: {len(weights)} for {len(hashes)} hashes; pass one per row")
         if len(weights) and weights.min() < 0:
-            raise BraidedError(f"weights: {weights.min()} is below 0")
+            raise BraidedError(f"weights: {weights.min()} is below 0; pass weights of 0 or more")
         if len(weights) and int(weights.max()) * len(weights) + self.total >= 1 << 63:
-            raise BraidedError(f"weights: up to {weights.max()} a row may exceed 2**63 in all; give smaller units")
+            raise BraidedError(f"weights: the sum of weights up to {weights.max()} may exceed 2**63; use a larger unit")
         if len(weights):
             self._add(hashes, np.ascontiguousarray(weights), int(weights.sum()))
 
     def merge(self, other: HeavyHitters) -> None:
-        """Add what another sketch of the same capacity has seen; the guarantee then holds for both streams."""
+        """Add another sketch of the same capacity; the guarantee then holds for both streams together."""
         if other.capacity != self.capacity:
-            raise BraidedError(f"capacity={other.capacity}: merges only with a sketch of capacity {self.capacity}")
+            raise BraidedError(f"capacity={other.capacity}: merge a sketch of the same capacity, {self.capacity}")
         if self.total + other.total >= 1 << 63:
-            raise BraidedError(f"total={other.total}: with {self.total} here above 2**63; give smaller units")
+            raise BraidedError(f"total={other.total}: the sum with {self.total} exceeds 2**63; use a larger unit")
         if len(other._keys):
             self._add(other._keys, other._counts, other.total)
         else:
@@ -102,16 +101,16 @@ class HeavyHitters:
         return list(zip(self._keys[order].tolist(), self._counts[order].tolist(), strict=True))
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values: 11 characters a key in base64, and its count."""
+        """Return plain values: 11 characters per key in base64, and its count."""
         keys = base64.b64encode(self._keys.astype("<u8").tobytes()).decode()
         return {"capacity": self.capacity, "total": self.total, "keys": keys, "counts": self._counts.tolist()}
 
     @classmethod
     def from_json(cls, value: Any) -> HeavyHitters:
-        """Read what `to_json` wrote and check all of it: it may come from a damaged or forged report."""
+        """Read and check the result of `to_json`: it may come from a damaged or forged report."""
         try:
             if set(value) != {"capacity", "total", "keys", "counts"}:
-                raise ValueError("not the four fields of a sketch")
+                raise ValueError("the fields are not the four of a sketch")
             sketch = cls(capacity=_whole(value["capacity"]))
             sketch.total = _whole(value["total"])
             if len(value["counts"]) > sketch.capacity or len(value["keys"]) > 12 * sketch.capacity:
@@ -119,7 +118,7 @@ class HeavyHitters:
             counts = [_whole(count) for count in value["counts"]]
             keys = np.frombuffer(base64.b64decode(value["keys"], validate=True), "<u8").astype(np.uint64)
             if len(keys) != len(counts) or (keys[1:] <= keys[:-1]).any():
-                raise ValueError("keys: not one a count, or not in order")
+                raise ValueError("keys: not one per count, or not in order")
             if 0 in counts or sum(counts) > sketch.total:
                 raise ValueError("counts: 0, or above the total")
             sketch._keys, sketch._counts = keys, np.array(counts, np.int64)
@@ -132,7 +131,7 @@ class HeavyHitters:
 
 def _whole(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 1 << 63:
-        raise ValueError(f"{str(value)[:40]!r} is no whole number below 2**63")
+        raise ValueError(f"{str(value)[:40]!r} is not an integer from 0 to 2**63 - 1")
     return value
 
 
@@ -140,10 +139,10 @@ def _whole(value: Any) -> int:
 def _summarise(
     candidates: Words, kept_counts: Counts, hashes: Words, weights: Counts, capacity: int
 ) -> tuple[Words, Counts]:
-    """Return at most ``capacity`` keys and counts of the kept ones and the rows; no weights means 1 each.
+    """Return at most ``capacity`` keys and counts of the kept keys and the rows; without weights each row counts 1.
 
-    Rows are counted in an open-addressing table of 32 slots a key kept, pruned when a quarter full. For rows of
-    different keys that takes 7 ns a row, weighted 11; 9 and 17 with 8 slots pruned when half full.
+    Rows are counted in an open-addressing table of 32 slots per kept key, which is pruned when it is a quarter full.
+    Rows of different keys take 7 ns each, or 11 with weights. With 8 slots and pruning at half full it was 9 and 17.
     """
     bits = 5
     while (1 << bits) < 4 * min(8 * capacity, len(candidates) + len(hashes) + 1):
@@ -177,7 +176,7 @@ def _summarise(
 def _place(
     new: Words, weights: Counts, many: int, keys: Words, counts: Counts, filled: Counts, shift: np.uint64
 ) -> int:
-    """Put different keys into an empty table; return how many."""
+    """Put different keys into an empty table; return their number."""
     for i in range(many):
         slot = np.int64((new[i] * _SPREAD) >> shift)
         while counts[slot]:
@@ -188,7 +187,7 @@ def _place(
 
 @compiled
 def _prune(keys: Words, counts: Counts, filled: Counts, used: int, capacity: int, shift: np.uint64) -> int:
-    """Subtract the largest count but ``capacity`` from all, and keep the keys that have something left."""
+    """Subtract the count at rank ``capacity`` (from 0) from all counts, and keep the keys with a rest."""
     old_keys, values = keys[filled[:used]], counts[filled[:used]]
     cut = _largest_but(values.copy(), capacity)
     left = 0
@@ -202,7 +201,7 @@ def _prune(keys: Words, counts: Counts, filled: Counts, used: int, capacity: int
 
 @compiled
 def _largest_but(values: Counts, rank: int) -> int:
-    """Return the largest value but ``rank``, byte by byte from the top: linear whatever they are; ruins the array."""
+    """Return the value at ``rank`` in descending order, from 0, by a radix select in linear time; changes the array."""
     every = 0
     for value in values:
         every |= value

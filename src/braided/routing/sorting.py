@@ -1,7 +1,7 @@
-"""Rows sorted by (key hash, time), or by time alone.
+"""Sort rows by (key hash, time), or by time alone.
 
-By hash, a directory cuts hashes by their top bits and a counting sort does the rest. The rows of hash h lie in
-``[directory[h >> shift], directory[(h >> shift) + 1])``, a handful unless a key is hot.
+A counting sort by the top bits of the hashes fills a directory, and each entry of it is sorted. The rows of hash h are
+in ``[directory[h >> shift], directory[(h >> shift) + 1])``, only a few rows unless a key is hot.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ Times = npt.NDArray[np.int64]
 Index = npt.NDArray[np.int64]
 Directory = npt.NDArray[np.int32]
 
-SMALL = 24  # below this, insertion sort and linear search win
-_FEW = 4_096  # below this, numpy's sort needs no kernel to be loaded
-_DIGIT = 12  # bits that a pass over times sorts by at most: its counts stay in the first cache
+SMALL = 24  # for fewer rows, insertion sort and linear search are faster
+_FEW = 4_096  # for fewer rows, numpy's sort is used, for which no kernel must be loaded
+_DIGIT = 12  # the most bits that one pass over times sorts by: its counts fit into the L1 cache
 
 
 def directory_shift(rows: int) -> int:
-    """Return the shift that leaves at most one row per directory entry on average: half are empty, and say so."""
+    """Return the shift with at most one row per directory entry on average; an empty entry ends a search at once."""
     bits = max(1, min(22, int(rows).bit_length()))
     return 64 - bits
 
@@ -56,9 +56,9 @@ def _insertion_sort(order: Index, hashes: Words, times: Times, start: int, end: 
 
 @compiled
 def _merge_sort(order: Index, hashes: Words, times: Times, start: int, end: int) -> None:
-    """Sort a long range, bottom up; runs that are in order already, as a hot key's often are, only get checked.
+    """Sort a long range, bottom up. Runs that are in order already, as often for a hot key, are only checked.
 
-    Written out because numba's own argsort takes five seconds to compile.
+    This is not numba's own argsort, which takes five seconds to compile.
     """
     spare = np.empty(end - start, np.int64)
     width = SMALL
@@ -86,7 +86,7 @@ def _merge_sort(order: Index, hashes: Words, times: Times, start: int, end: int)
                 spare[k] = order[i]
                 i += 1
                 k += 1
-            # What is left of the right half is in place already.
+            # The rest of the right half is in place already.
             for m in range(k):
                 order[low + m] = spare[m]
         width *= 2
@@ -94,7 +94,7 @@ def _merge_sort(order: Index, hashes: Words, times: Times, start: int, end: int)
 
 @compiled
 def sort_order(hashes: Words, times: Times, directory: Directory, shift: int) -> Index:
-    """Return the stable order by (hash, time): a counting sort into directory entries, each then sorted."""
+    """Return the stable order by (hash, time): a counting sort into directory entries, which are then sorted."""
     n = len(hashes)
     order = np.empty(n, np.int64)
     at = directory[:-1].copy()
@@ -126,7 +126,7 @@ def time_order(times: Times) -> Index:
 
 
 def _radix_order(times: Times, low: int, span: int, bits: int) -> Index:
-    # Numpy asks for large pages, which a kernel does not for its own arrays: they are touched for the first time here.
+    # Allocated by numpy, which requests large pages; arrays that a kernel allocates do not have them.
     words, others = np.empty(len(times), np.uint64), np.empty(len(times), np.uint64)
     in_others = _sort_words(times, low, span, bits, words, others)
     return (others if in_others else words).view(np.int64)
@@ -134,10 +134,10 @@ def _radix_order(times: Times, low: int, span: int, bits: int) -> Index:
 
 @compiled
 def _sort_words(times: Times, low: int, span: int, bits: int, words: Words, others: Words) -> bool:
-    """Sort words of (time since the first, row), digit by digit from the lowest that times differ in.
+    """Sort words of (time since the first, row), digit by digit, from the lowest digit in which times differ.
 
-    Times of a batch are near each other: two or three passes, where a sort by comparison makes twenty. The last one
-    writes the order itself; returned is whether that is in `others`.
+    Times of a batch are close to each other, so two or three passes are enough; a sort by comparison needs twenty. The
+    last pass writes the order itself. Returns whether the order is in `others`.
     """
     width = 1
     while span >> width:

@@ -13,19 +13,19 @@ from braided.routing.table import RoutingTable
 Partition = Literal["auto", "hash", "ssp", "grid"]
 
 
-@lru_cache(maxsize=16)  # every task asks, and a table finds its digest once
+@lru_cache(maxsize=16)  # every task calls this, and each table computes its digest once
 def first_table(partition: str, workers: int, *, keyed: bool, version: int) -> RoutingTable:
-    """Return the first table of a join: what can be chosen before any row has been seen.
+    """Return the first table of a join, which is chosen before any row arrives.
 
-    A join with no key starts as the cheapest grid for equal rates, SSP with the left stream as master.
+    A join without keys starts with the cheapest grid for equal rates; SSP starts with the left stream as master.
 
     >>> first_table("auto", 4, keyed=False, version=1).grids[1048576].shape
     '2 x 2'
     """
     if partition not in get_args(Partition):
-        raise OptionError(f"partition={partition!r}: write 'auto', 'hash', 'ssp' or 'grid'")
+        raise OptionError(f"partition={partition!r}: unknown value; write 'auto', 'hash', 'ssp' or 'grid'")
     if partition == "hash" and not keyed:
-        raise OptionError("partition='hash': a join without keys has nothing to hash; write 'auto', 'ssp' or 'grid'")
+        raise OptionError("partition='hash': a join without keys cannot be hashed; write 'auto', 'ssp' or 'grid'")
     if partition == "ssp":
         table = RoutingTable.gridded(workers, even_grid(range(workers), 1), "ssp")
     elif partition == "grid" or not keyed:

@@ -1,9 +1,9 @@
 """The routing table: which workers store a row of a key group and which it only probes; one immutable version.
 
-A *key group* is one of BUCKETS hash buckets, or one hot key on its own. A group lists its live assignments, the
-newest first. A row is stored under the newest and probes all of them: the older ones with copies that are not
-stored. An assignment is a number: below GRIDS it is the worker of that number on its own (a 1 x 1 grid, shared
-by all buckets that live there), from GRIDS on it names a grid.
+A *key group* is one of BUCKETS hash buckets, or a single hot key. A group lists its live assignments, the newest first.
+A row is stored under the newest and probes all of them: the older ones with copies that are not stored. An assignment
+is a number: below GRIDS it is the number of a single worker (a 1 x 1 grid that all its buckets share), from GRIDS on it
+is the number of a grid.
 
 ```
  group        live assignments, newest first
@@ -12,7 +12,7 @@ by all buckets that live there), from GRIDS on it names a grid.
  key 9f3a..   [GRIDS+2, 3]         a hot key, promoted out of bucket 17: stored in grid 2, still probes 3
 ```
 
-That is the rule of inner joins. In a join that must know that nothing matched, a row has one *home*, and the newest
+This is the rule of inner joins. In a join that must know that a row has no match, a row has one *home*, and the newest
 assignment may be an *opening*, which is not yet the home (`braided.routing.home_routes`).
 """
 
@@ -31,9 +31,9 @@ import numpy.typing as npt
 from braided.errors import BraidedError
 from braided.routing.grid import Grid
 
-BUCKETS = 4096  # a power of two, and many per worker, so that shares are even
+BUCKETS = 4096  # a power of two, with many buckets per worker, so that shares are even
 GRIDS = 1 << 20
-MAX_LIVE = 4  # assignments alive per key group; then no further change until one dies
+MAX_LIVE = 4  # live assignments per key group; no further change until one is dead
 _FORMAT = 1
 _MAX_KEYS = 1024
 
@@ -46,9 +46,9 @@ Assignments = npt.NDArray[np.int32]
 class RoutingTable:
     """All assignments. Groups are numbered: the buckets, then the keys in order of their hash.
 
-    `live[group]` lists assignments, newest first, padded with -1; `since[group]` the version that replaced each. The
-    one that nothing has replaced (0) is the home. If it is second, the first is an opening, with the version that
-    opened it.
+    `live[group]` lists assignments, newest first, padded with -1; `since[group]` has the version that replaced each.
+    The one that was not replaced (0) is the home. If the home is second, the first is an opening, and its version is
+    the one that opened it.
 
     >>> RoutingTable.hashed(2).live[:3, 0].tolist()
     [0, 1, 0]
@@ -67,12 +67,12 @@ class RoutingTable:
 
     @classmethod
     def hashed(cls, workers: int) -> RoutingTable:
-        """Every bucket on one worker: hash partitioning."""
+        """Return a table with every bucket on one worker: hash partitioning."""
         return _hashed(workers)
 
     @classmethod
     def gridded(cls, workers: int, grid: Grid, scheme: str) -> RoutingTable:
-        """All rows in one grid, whatever their key: SSP, or the product of a join with no key."""
+        """Return a table with all rows in one grid: SSP, or a join without keys."""
         plain = cls.hashed(workers)
         live = plain.live.copy()
         live[:, 0] = GRIDS
@@ -83,7 +83,7 @@ class RoutingTable:
 
     @cached_property
     def most_copies(self) -> tuple[int, int]:
-        """How many copies of one row there can be, left and right."""
+        """The largest number of copies of a left row and of a right row."""
         if self.plain:
             return 1, 1
         of_grid = {
@@ -98,12 +98,12 @@ class RoutingTable:
 
     @cached_property
     def digest(self) -> str:
-        """A digest by which two tables differ."""
+        """A digest of the table's content."""
         return hashlib.sha256(self.to_bytes()).hexdigest()[:32]
 
     @cached_property
     def plain(self) -> bool:
-        """Whether every group has one worker and nothing older: each row is one copy."""
+        """Whether every group has a single worker and no older assignment, so that each row has one copy."""
         return bool(not len(self.key_hashes) and (self.live[:, 1] < 0).all() and (self.live[:, 0] < GRIDS).all())
 
     @cached_property
@@ -113,7 +113,7 @@ class RoutingTable:
 
     @cached_property
     def home_place(self) -> Numbers:
-        """Where the home is in each group's list: first, or second after an opening."""
+        """The position of the home in each group's list: first, or second after an opening."""
         return (self.since[:, 0] > 0).astype(np.int64)
 
     @cached_property
@@ -124,7 +124,7 @@ class RoutingTable:
     def groups_of(self, hashes: Hashes) -> Numbers:
         """Return the key group of each key hash.
 
-        Buckets use the low bits; the top bits stay uniform within a worker, which probing relies on.
+        Buckets use the low bits, so that the top bits are uniform within a worker, as probing requires.
         """
         groups = (hashes & np.uint64(BUCKETS - 1)).astype(np.int64)
         if len(self.key_hashes):
@@ -134,7 +134,7 @@ class RoutingTable:
         return groups
 
     def to_bytes(self) -> bytes:
-        """Return the table as JSON. Few lists of live assignments are different: each is written once, by number."""
+        """Return the table as JSON. Many groups share a list of assignments, so each list is written only once."""
         both = np.ascontiguousarray(np.hstack([self.live, self.since]))
         rows = both.view(f"V{both.itemsize * both.shape[1]}").reshape(-1).tolist()
         known: dict[bytes, int] = {}
@@ -161,13 +161,13 @@ class RoutingTable:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> RoutingTable:
-        """Read what `to_bytes` wrote and check all of it: it may come from a damaged or forged file."""
+        """Read and check the result of `to_bytes`: it may come from a damaged or forged file."""
         try:
             table = _read(json.loads(content))
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise BraidedError(f"not a routing table ({type(error).__name__}: {error}); restore the file") from error
         if table.to_bytes() != content:
-            raise BraidedError("not a routing table in the form it was written; restore the file")
+            raise BraidedError("not a routing table as it was written; restore the file")
         return table
 
 
@@ -182,7 +182,9 @@ def _entries(row: list[int]) -> list[list[int]]:
 
 def _read(value: Any) -> RoutingTable:
     if value["format"] != _FORMAT:
-        raise BraidedError(f"routing table format {value['format']!r}: this version of braided reads {_FORMAT}")
+        raise BraidedError(
+            f"routing table format {value['format']!r}: this version of braided reads {_FORMAT}; upgrade braided"
+        )
     workers, version, next_grid = (_whole(value[name]) for name in ("workers", "version", "next_grid"))
     in_use = tuple(_whole(worker) for worker in value["in_use"])
     if not 0 < workers < GRIDS or not in_use or list(in_use) != sorted(set(in_use)) or in_use[-1] >= workers:
@@ -225,7 +227,7 @@ def _read(value: Any) -> RoutingTable:
 
 def _whole(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 1 << 62:
-        raise ValueError(f"{value!r} is no whole number")
+        raise ValueError(f"{value!r} is not an integer from 0 to 2**62 - 1")
     return value
 
 
@@ -257,7 +259,7 @@ def worker_ids(workers: int) -> tuple[int, ...]:
 
 
 def _murmur3_int(value: int, seed: int = 42) -> int:
-    """Spark's Murmur3 hash of an int column, as a signed 32-bit integer."""
+    """Return Spark's Murmur3 hash of an int column, as a signed 32-bit integer."""
     mask = 0xFFFFFFFF
     k = value * 0xCC9E2D51 & mask
     k = (k << 15 | k >> 17) & mask

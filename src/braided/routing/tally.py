@@ -1,7 +1,7 @@
-"""What a worker counts for the controller: its load by bucket, by grid and by hot key, in rows and results.
+"""The counts of a worker for the controller: its load by bucket, by grid and by hot key, in rows and results.
 
-A row costs a look-up and a copy, a result costs a copy; both count one. The counts travel in the query's
-progress, so they are packed: a bucket's load as one byte on a logarithmic scale, exact to about 5%.
+A row costs a look-up and a copy, a result costs a copy; each counts as one. The counts are sent in the query's
+progress, so they are packed: a bucket's load is one byte on a logarithmic scale, with an error of about 5%.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Tally:
         self.keys = HeavyHitters(capacity=_KEYS)
 
     def rows(self, side: int, hashes: Hashes, tags: Tags | None) -> None:
-        """Count received rows of one side; hashes are as stored, changed by their tags."""
+        """Count received rows of one side; the hashes are the stored ones, which are changed by their tags."""
         self._add(side, hashes, tags, np.ones(len(hashes), np.int64))
 
     def results(self, hashes: Hashes, tags: Tags | None, counts: Counts) -> None:
@@ -54,7 +54,7 @@ class Tally:
             self.grids.setdefault(grid, [0, 0, 0])[what] += int(counts[tags == grid].sum())
 
     def to_json(self) -> dict[str, Any]:
-        """Return the counts, packed."""
+        """Return the packed counts."""
         return {
             "buckets": pack(self.buckets),
             "grids": {str(grid): counts for grid, counts in sorted(self.grids.items())},
@@ -63,7 +63,7 @@ class Tally:
 
 
 def _keys(hashes: Hashes, tags: Tags | None) -> Hashes:
-    """Undo what tags changed: changing twice changes nothing."""
+    """Undo the change by tags: changing a hash twice restores it."""
     if tags is None:
         return hashes
     plain = hashes.copy()
@@ -79,7 +79,7 @@ def add_to_buckets(buckets: Counts, hashes: Hashes, counts: Counts) -> None:
 
 
 def pack(loads: Counts) -> str:
-    """Return loads as text: one byte each on a logarithmic scale, deflated.
+    """Return loads as text: one byte each on a logarithmic scale, compressed.
 
     >>> unpack(pack(np.array([0, 1, 1000] + [0] * 4093)))[:3].round().tolist()
     [0.0, 1.0, 1023.0]
@@ -93,7 +93,7 @@ def unpack(text: str) -> npt.NDArray[np.float64]:
     try:
         raw = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), BUCKETS)
     except (ValueError, zlib.error) as error:
-        raise BraidedError("not the packed loads of buckets") from error
+        raise BraidedError(f"not the packed loads of buckets: {text[:40]!r}") from error
     if len(raw) != BUCKETS:
         raise BraidedError(f"the packed loads of {len(raw)} buckets, not of {BUCKETS}")
     return np.asarray(np.exp2(np.frombuffer(raw, np.uint8) / _STEPS) - 1.0, np.float64)

@@ -1,1 +1,1 @@
-"""The direct path: files that an operator's own tasks read and write, and topics, the logs made of such files."""
+"""Files that an operator's own tasks read and write, and topics, which are logs of such files."""

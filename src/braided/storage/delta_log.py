@@ -1,4 +1,4 @@
-"""A Delta table as a stream: the files that it has at first, then those that each version adds.
+"""A Delta table as a stream: first all its files, then the files that each version adds.
 
 ```
  version   7 (where the stream begins)   8          9               10
@@ -6,8 +6,8 @@
  read      in order of their age         a, b       nothing         c
 ```
 
-A stream of rows can have no row taken back. So a version that deletes or changes rows stops it, and so does what its
-files alone do not say: deletion vectors, columns under other names.
+A stream cannot take rows back, so a version that deletes or changes rows stops it. Deletion vectors and column mapping
+stop it too, because the files alone do not have the right rows or column names.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from braided.storage.files import files_at
 from braided.storage.tables import plain_location, reached, shown
 
 _READER_FEATURES = {"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
-_ELSE = "use Spark's own connector for Delta, where there is one for this version of Spark"
+_ELSE = "use Spark's own connector for Delta, if there is one for this version of Spark"
 
 
 @dataclass(frozen=True)
 class AddedFile:
-    """A file of the table: its path, its size, and the values of the table's partition columns, as the log has them."""
+    """A file of the table: its path, its size, and the values of the partition columns as text, as in the log."""
 
     path: str
     bytes: int
@@ -40,9 +40,9 @@ class AddedFile:
 
 @dataclass(frozen=True)
 class Position:
-    """All versions before `version` have been read, and the first `index` files of it.
+    """All versions before `version` have been read, and the first `index` files of `version`.
 
-    whole : whether of that version all files of the table are meant, with which a stream begins.
+    whole : whether all files of the table in that version are read, as at the beginning of a stream, or only new ones.
     """
 
     table: str
@@ -52,7 +52,7 @@ class Position:
 
 
 class DeltaLog:
-    """What a stream reads of a table. `options` are the storage options of deltalake."""
+    """The log of a table, as a stream reads it. `options` are the storage options of deltalake."""
 
     def __init__(
         self,
@@ -62,9 +62,9 @@ class DeltaLog:
         add_columns: bool = False,
         columns: Sequence[str] | None = None,
     ) -> None:
-        """`columns` are those that the stream was made with, by default all that the table has now.
+        """`columns` are the columns of the stream, by default all columns that the table has now.
 
-        `add_columns` lets columns that are added later be left out until the stream is made again.
+        With `add_columns`, columns that are added later are left out until the stream is made again.
         """
         self.location = plain_location(location)
         self.name = f"table='delta:{location}'"
@@ -82,11 +82,11 @@ class DeltaLog:
         check_mapping(self.name, metadata.configuration)
         self._check_features(self._table.protocol().reader_features or ())
         self.schema = str(self._table.schema().to_json())
-        """The table's schema, as Spark writes one in JSON."""
+        """The table's schema in Spark's JSON format."""
         kinds = _kinds(self.schema)
         for column in self.partitions:
             if kinds.get(column) == "binary":  # writers differ in how they write such a value as text
-                raise TableError(f"{self.name}: is partitioned by {column!r}, which is binary; {_ELSE}")
+                raise TableError(f"{self.name}: partition column {column!r} is binary; {_ELSE}")
         self._kinds = kinds if columns is None else {name: kinds[name] for name in columns if name in kinds}
 
     def _at(self, version: int | None) -> Any:
@@ -94,16 +94,18 @@ class DeltaLog:
         try:
             return deltalake.DeltaTable(self.location, version=version, storage_options=self._options)
         except deltalake.exceptions.TableNotFoundError:
-            raise OptionError(f"{self.name}: there is no Delta table; braided.write_table makes one") from None
+            raise OptionError(f"{self.name}: there is no Delta table; braided.write_table creates one") from None
 
     def _again(self) -> Any:
         try:
             return self._at(None)
         except OptionError:
-            raise TableError(f"{self.name}: is gone; restore it, or start a new query, with a new checkpoint") from None
+            raise TableError(
+                f"{self.name}: the table is missing; restore it, or start a new query with a new checkpoint"
+            ) from None
 
     def begin(self) -> Position:
-        """Return where a new stream begins: with all files that there are now."""
+        """Return where a new stream begins: with all files of the newest version."""
         return Position(self.id, self.latest(), whole=True)
 
     def latest(self) -> int:
@@ -117,7 +119,7 @@ class DeltaLog:
             self._table.update_incremental()
             if str(self._table.metadata().id) != self.id:
                 raise TableError(
-                    f"{self.name}: was replaced by another table; start a new query, with a new checkpoint"
+                    f"{self.name}: the table was replaced by another one; start a new query with a new checkpoint"
                 )
             newest = int(self._table.version())
             if newest != version or content is None:
@@ -125,7 +127,7 @@ class DeltaLog:
             return newest
 
     def end(self, start: Position | None, newest: int, most: int | None) -> Position:
-        """Return how far a batch goes: to the newest version, or so many files, at least one."""
+        """Return where a batch ends: at the newest version, or after `most` files."""
         if start is None or most is None:
             version = newest + 1 if start is None else max(newest + 1, start.version)
             return start if start is not None and start.version == version else Position(self.id, version)
@@ -139,12 +141,11 @@ class DeltaLog:
         return at
 
     def between(self, start: Position, end: Position) -> list[AddedFile]:
-        """Return the files from one position to another, in the order in which they came."""
+        """Return the files from one position to another, in the order in which they were added."""
         for position in (start, end):
             if position.table != self.id:
                 raise TableError(
-                    f"{self.name}: is another table than the one that the checkpoint has read from; start with a new "
-                    "checkpoint"
+                    f"{self.name}: this is not the table that the checkpoint has read from; start with a new checkpoint"
                 )
         files: list[AddedFile] = []
         at = start
@@ -156,7 +157,7 @@ class DeltaLog:
         return files
 
     def files(self, version: int, whole: bool) -> list[AddedFile]:
-        """Return the files that a version adds, or all that the table has in it."""
+        """Return the files that a version adds, or with `whole` all files that the table has in that version."""
         if not whole:
             return self._added(version)
         if self._whole is None or self._whole[0] != version:
@@ -187,7 +188,7 @@ class DeltaLog:
             content = self._files.read(name)
         if content is None:
             raise TableError(
-                f"{self.name}: version {version} is not in its log any more; a stream that is so late must start anew, "
+                f"{self.name}: version {version} was deleted from the log before the stream read it; start the query "
                 "with a new checkpoint"
             )
         try:
@@ -208,9 +209,9 @@ class DeltaLog:
                 self._check_schema(version, action["metaData"])
             if action.get("remove", {}).get("dataChange"):
                 raise TableError(
-                    f"{self.name}: version {version} deletes or changes rows ({done or 'unknown operation'}), and a "
-                    "stream only takes new ones; start a new query, with a new checkpoint, from the table as it is, or "
-                    f"read its change data feed: {_ELSE}"
+                    f"{self.name}: version {version} deletes or changes rows ({done or 'unknown operation'}), but a "
+                    "stream can only add rows; start a new query with a new checkpoint, or read the table's change "
+                    f"data feed: {_ELSE}"
                 )
             add = action.get("add")
             if add is None or not add["dataChange"]:
@@ -229,14 +230,14 @@ class DeltaLog:
 
     def _vectors(self, version: int) -> TableError:
         return TableError(
-            f"{self.name}: version {version} has deletion vectors, rows that its files have and the table has not; "
+            f"{self.name}: version {version} has deletion vectors, so its files have rows that were deleted; "
             f"run REORG TABLE ... APPLY (PURGE) and start with a new checkpoint, or {_ELSE}"
         )
 
     def _check_features(self, features: Sequence[str]) -> None:
         for feature in features:
             if feature not in _READER_FEATURES:
-                raise TableError(f"{self.name}: has the feature {feature!r}, which is not known here; {_ELSE}")
+                raise TableError(f"{self.name}: the table has the unsupported feature {feature!r}; {_ELSE}")
 
     def _check_schema(self, version: int, metadata: Mapping[str, Any]) -> None:
         check_mapping(self.name, metadata.get("configuration") or {})
@@ -250,11 +251,11 @@ class DeltaLog:
             if known is None and not self._add_columns:
                 raise TableError(
                     f"{self.name}: version {version} adds the column {column!r}; start the query again to read it, or "
-                    "write add_columns=True to go on without it"
+                    "set add_columns=True to continue without it"
                 )
             if known is not None and known != kind:
                 raise TableError(
-                    f"{self.name}: in version {version} column {column!r} is {kind}, and {known} in the stream; start "
+                    f"{self.name}: column {column!r} is {kind} in version {version}, but {known} in the stream; start "
                     "with a new checkpoint"
                 )
 
@@ -264,7 +265,7 @@ def _kinds(schema: str) -> dict[str, str]:
 
 
 def partition_scalar(text: str | None, kind: pa.DataType, column: str) -> pa.Scalar[Any]:
-    """Return a partition's value, which the log has as text.
+    """Return the value of a partition from its text in the log.
 
     >>> partition_scalar("2024-05-01", pa.date32(), "day").as_py().isoformat()
     '2024-05-01'
@@ -276,4 +277,4 @@ def partition_scalar(text: str | None, kind: pa.DataType, column: str) -> pa.Sca
             text += "Z"
         return pa.array([text], pa.string()).cast(kind)[0]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise TableError(f"column {column!r}: its values are names of partitions, and {text!r} is no {kind}") from error
+        raise TableError(f"partition column {column!r}: the value {text!r} is not of type {kind}") from error

@@ -1,12 +1,12 @@
-"""Delta tables: batches appended exactly once, and the schema, snapshots and new files that a stream reads.
+"""Delta tables as sinks: every batch is appended exactly once.
 
 ```
  tasks write Parquet files -> the driver: one commit of their names, with the transaction (query, batch)
 ```
 
-The log keeps the last batch of every query that writes (`txn`). The library repeats a commit of a batch that is there,
-so the number is looked up first, and the commit is tried on that very version: where another writer was faster, it is
-looked up again.
+The log keeps the number of the last batch of every writing query (`txn`). The library would commit a batch a second
+time, so the number is read first, and the commit is only valid on the version in which it was read. If another writer
+was faster, the number is read again.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from braided.storage.tables import (
 )
 from braided.storage.writing import DataFile, TableFile
 
-# Names that Parquet as Delta writes it cannot have, unless columns are mapped.
+# Characters that Delta does not allow in column names without column mapping.
 _ODD = re.compile(r"[ ,;{}()\n\t=]")
-# Of columns beyond these Delta has no statistics by default; strings longer than this are left out.
+# By default Delta has statistics for this many columns; longer strings than this have none.
 _MEASURED = 32
 _LONGEST_TEXT = 32
-# Features that ask nothing of a writer that only adds files, or whose use in the table is looked at.
+# Features that require nothing of a writer that only adds files, or whose use in the table is checked.
 _WRITER_FEATURES = {
     "appendOnly", "changeDataFeed", "checkConstraints", "clustering", "columnMapping", "deletionVectors",
     "domainMetadata", "generatedColumns", "identityColumns", "invariants", "timestampNtz", "v2Checkpoint",
@@ -57,7 +57,7 @@ _KEY = "braided"
 
 
 def library() -> Any:
-    """Return the package `deltalake`, or say what to install."""
+    """Return the package `deltalake`; if it is missing, raise with the name of the extra to install."""
     try:
         import deltalake
     except ImportError:
@@ -66,9 +66,9 @@ def library() -> Any:
 
 
 class DeltaSink(TableSink):
-    """A Delta table that batches of one query are appended to.
+    """A Delta table to which the batches of one query are appended.
 
-    `options` are the storage options of deltalake, for the driver; tasks write by fsspec.
+    `options` are the storage options of deltalake, for the driver; tasks write with fsspec.
     """
 
     def __init__(self, location: str, options: Mapping[str, str] | None = None) -> None:
@@ -81,7 +81,7 @@ class DeltaSink(TableSink):
         self._layout = Layout()
         self._partition_by: list[str] = []
         self._ours: tuple[int, str, int | None] = (-1, "", None)
-        """The version that the last commit made, the query and its batch."""
+        """The version that the last commit created, its query and its batch."""
         self._id = ""
 
     def prepare(self, rows: pa.Schema, layout: Layout) -> TableTarget:
@@ -96,8 +96,8 @@ class DeltaSink(TableSink):
         partition_by = table.metadata().partition_columns
         if layout.partition_by is not None and list(layout.partition_by) != partition_by:
             raise OptionError(
-                f"partition_by={list(layout.partition_by)!r}: the table is partitioned by {partition_by!r}; leave it "
-                "out, or give another table"
+                f"partition_by={list(layout.partition_by)!r}: the table is partitioned by {partition_by!r}; omit the "
+                "option, or write to another table"
             )
         for column in self._check(table):
             with reached(self.name):
@@ -106,9 +106,7 @@ class DeltaSink(TableSink):
         types = {name: rows.field(name).type for name in partition_by if name in rows.names}
         for column in partition_by:
             if column not in types:
-                raise TableError(
-                    f"{self.name}: column {column!r} is not in the rows, and the table is partitioned by it"
-                )
+                raise TableError(f"{self.name}: the rows do not have the partition column {column!r}; add it to df")
             check_partition(column, types[column])
         order = [column for column in self._fields(self._refreshed()) if column in rows.names]
         return TableTarget(
@@ -126,7 +124,7 @@ class DeltaSink(TableSink):
 
     def _try(self, query: str, batch: int, plan: str, files: Sequence[DataFile]) -> bool | None:
         table = self._refreshed()
-        # The library reads the log back to its last checkpoint. Where nobody has written since, it is our own commit.
+        # The library reads the log back to its last checkpoint. This is not needed if the newest version is our commit.
         version, ours, known = self._ours
         if (version, ours) != (table.version(), query):
             known = table.transaction_version(query)
@@ -134,12 +132,12 @@ class DeltaSink(TableSink):
         if known is not None and batch <= known:
             if batch == known:
                 check_plan(self.name, batch, plan, self._plan_of(table, query, batch))
-            # The files stay: a commit that was reported as failed may have been made, and then the table names them.
+            # Keep the files: a commit that was reported as failed may have succeeded, and then the table has them.
             return False
         if not files and known is not None:
             return False
-        for column in self._check(table):  # somebody dropped it meanwhile
-            raise TableError(f"{self.name}: column {column!r} is not in the table any more; start the query again")
+        for column in self._check(table):  # another program dropped it
+            raise TableError(f"{self.name}: column {column!r} was dropped from the table; start the query again")
         properties = self._library.CommitProperties(
             app_transactions=[self._library.Transaction(query, batch)],
             custom_metadata={_KEY: json.dumps({"query": query, "batch": batch, "plan": plan})},
@@ -164,7 +162,7 @@ class DeltaSink(TableSink):
         now = int(time.time() * 1000)
         partition_by = table.metadata().partition_columns
         if partition_by != self._partition_by:
-            raise TableError(f"{self.name}: is partitioned by {partition_by!r} now; start the query again")
+            raise TableError(f"{self.name}: the partitions were changed to {partition_by!r}; start the query again")
         return [
             AddAction(
                 file.name,
@@ -206,10 +204,12 @@ class DeltaSink(TableSink):
         if self._table is None or not self._has_our_commit():
             self._opened()
         if self._table is None:
-            raise TableError(f"{self.name}: is gone; restore it, or start with a new checkpoint")
+            raise TableError(f"{self.name}: the table is missing; restore it, or start with a new checkpoint")
         self._table.update_incremental()
         if self._id and str(self._table.metadata().id) != self._id:
-            raise TableError(f"{self.name}: was replaced by another table; start a new query, with a new checkpoint")
+            raise TableError(
+                f"{self.name}: the table was replaced by another one; start a new query with a new checkpoint"
+            )
         return self._table
 
     def _has_our_commit(self) -> bool:
@@ -235,7 +235,9 @@ class DeltaSink(TableSink):
                 raise OptionError(f"partition_by={column!r}: df has no such column, it has {', '.join(rows.names)}")
             check_partition(column, rows.field(column).type)
         if layout.partition_by and len(layout.partition_by) == len(rows.names):
-            raise OptionError(f"partition_by={list(layout.partition_by)!r}: are all columns; leave one for the files")
+            raise OptionError(
+                f"partition_by={list(layout.partition_by)!r}: these are all columns; leave at least one column out"
+            )
         try:
             nullable = pa.schema([field.with_nullable(True) for field in rows])
             schema = self._library.Schema.from_arrow(nullable)
@@ -243,7 +245,7 @@ class DeltaSink(TableSink):
                 self.location, schema, partition_by=list(layout.partition_by or ()), storage_options=self._options
             )
         except self._library.exceptions.DeltaError:
-            if self._opened() is None:  # else another was faster
+            if self._opened() is None:  # otherwise another writer was faster
                 raise
         return self._opened()
 
@@ -251,19 +253,17 @@ class DeltaSink(TableSink):
         return {field["name"]: field for field in json.loads(table.schema().to_json())["fields"]}
 
     def _check(self, table: Any) -> list[str]:
-        """Return the columns that the table lacks; refuse a table that cannot be appended to with these rows."""
+        """Return the columns that the table does not have; raise if these rows cannot be appended to the table."""
         check_protocol(self.name, table)
         fields = self._fields(table)
         for column, field in fields.items():
             for mark, why in _REQUIRED.items():
                 if mark in field["metadata"]:
-                    raise TableError(
-                        f"{self.name}: column {column!r} {why}; only Spark's connector writes such a table"
-                    )
+                    raise TableError(f"{self.name}: column {column!r} {why}; write this table with Spark's connector")
             if not _is_nullable(field):
                 raise TableError(
-                    f"{self.name}: column {column!r} is NOT NULL, or its elements are, in the table, and rows may have "
-                    "nulls; drop that from the table"
+                    f"{self.name}: column {column!r}, or a part of it, is NOT NULL in the table, but rows may have "
+                    "nulls; drop that condition from the table"
                 )
         kinds = {column: _kind(field) for column, field in fields.items()}
         return check_columns(self.name, self._wanted, kinds, self._layout.add_columns)
@@ -273,7 +273,7 @@ class DeltaSink(TableSink):
 
         def attempt() -> bool | None:
             table = self._refreshed()
-            if field["name"] in self._fields(table):  # another was faster; whether it fits is looked at again
+            if field["name"] in self._fields(table):  # another writer was faster; the type is checked below
                 return False
             try:
                 table.alter.add_columns(added)
@@ -298,40 +298,42 @@ def note_of(action: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_protocol(name: str, table: Any) -> None:
-    """Refuse to append to a table whose features ask more of a writer than to add files."""
+    """Raise if the features of a table require more of a writer than adding files."""
     configuration = table.metadata().configuration
     for key, value in configuration.items():
         if key.startswith("delta.constraints."):
-            raise TableError(f"{name}: has the condition {value!r}, which is not checked here; drop it from the table")
+            raise TableError(f"{name}: Braided cannot check the table's condition {value!r}; drop it from the table")
     check_mapping(name, configuration)
     for feature in table.protocol().writer_features or ():
         if feature not in _WRITER_FEATURES:
-            raise TableError(f"{name}: has the feature {feature!r}, which is not known here; use Spark's connector")
+            raise TableError(f"{name}: the table has the unsupported feature {feature!r}; use Spark's connector")
 
 
 def check_mapping(name: str, configuration: Mapping[str, str]) -> None:
-    """Refuse a table whose columns have other names in its files."""
+    """Raise if the columns of a table have other names in its files."""
     mode = configuration.get("delta.columnMapping.mode", "none")
     if mode != "none":
-        raise TableError(f"{name}: maps its columns to other names (mode {mode!r}); use Spark's connector")
+        raise TableError(f"{name}: the table uses column mapping (mode {mode!r}); use Spark's connector")
 
 
 def check_partition(column: str, kind: pa.DataType) -> None:
-    """Refuse a partition by values that are not written alike everywhere."""
+    """Raise if the values of a partition column have no common text form."""
     plain = (pa.types.is_integer, pa.types.is_string, pa.types.is_date, pa.types.is_boolean)
     if not any(is_plain(kind) for is_plain in plain):
         raise OptionError(
-            f"partition_by={column!r}: is {kind}; partition by a string, a whole number, a date or a boolean"
+            f"partition_by={column!r}: the column is {kind}; partition by a string, an integer, a date or a boolean"
         )
 
 
 def delta_types(name: str, rows: pa.Schema) -> list[dict[str, Any]]:
-    """Return the fields of a schema as Delta has them; refuse a column that it has no type for."""
+    """Return the fields of a schema in Delta's types; raise if Delta has no type for a column."""
     fields = []
     for column in rows:
         for path in _names(column):
             if _ODD.search(path) or not path:
-                raise TableError(f"{name}: column {path!r}: Delta takes no spaces, commas, brackets or '='; rename it")
+                raise TableError(
+                    f"{name}: column {path!r}: Delta allows no spaces, commas, brackets or '=' in names; rename it"
+                )
         try:
             if _has_null(column.type):
                 raise TypeError
@@ -359,7 +361,7 @@ def _has_null(kind: pa.DataType) -> bool:
 
 
 def _kind(field: Mapping[str, Any]) -> Any:
-    """Return the type of a field without whether there may be nulls."""
+    """Return the type of a field without its nullability."""
     kind = field["type"]
     return shown(_bare(kind)) if isinstance(kind, dict) else kind
 
@@ -383,10 +385,10 @@ def _is_nullable(kind: Any) -> bool:
 
 
 def statistics(footer: bytes) -> str:
-    """Return a file's statistics as Delta's log has them, from its footer.
+    """Return a file's statistics in the format of Delta's log, from its footer.
 
-    Of whole numbers, dates, times and short strings there is the smallest and the largest value. Floating point is left
-    out: Parquet takes no account of NaN, and Delta does.
+    They have the smallest and the largest value of integers, dates, times and short strings. Floating-point columns are
+    left out, because Parquet ignores NaN and Delta does not.
     """
     found = pq.read_metadata(pa.BufferReader(footer))
     schema = found.schema.to_arrow_schema()
@@ -401,7 +403,7 @@ def statistics(footer: bytes) -> str:
         chunks = [found.row_group(group).column(at).statistics for group in range(found.num_row_groups)]
         if all(chunk is not None and chunk.has_null_count for chunk in chunks):
             nulls[column.name] = sum(chunk.null_count for chunk in chunks)
-        with contextlib.suppress(ValueError, OverflowError):  # a year that Python has no name for
+        with contextlib.suppress(ValueError, OverflowError):  # a year outside of Python's range
             ranges = [_range(column.type, chunk, found.num_rows) for chunk in chunks]
             known = [range_ for range_ in ranges if range_ is not None]
             if len(known) == len(ranges):

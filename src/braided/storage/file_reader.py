@@ -28,7 +28,7 @@ from braided.storage.fit import (
 _log = logging.getLogger("braided")
 _MOST_ROWS = 1 << 17
 _MOST_BYTES = 8 << 20
-# A row group's columns are read whole where they are small; larger ones through a buffer of this size.
+# Columns of a small row group are read at once; those of a larger one through a buffer of this size.
 _BUFFER = 1 << 20
 _WHOLE_GROUP = 64 << 20
 
@@ -46,7 +46,7 @@ class Filter(Protocol):
 
 @dataclass(frozen=True)
 class Bound:
-    """Values of a whole-number, date or time column outside of which no row can satisfy the filters."""
+    """The range of an integer, date or time column; no row outside of it can satisfy the filters."""
 
     column: str
     low: int | None
@@ -55,7 +55,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Part:
-    """A file, or the row groups of it whose middle lies between two bytes; and the values that its path gives."""
+    """A file, or its row groups whose middle is between two byte offsets; and the column values of its partition."""
 
     path: str
     start: int = 0
@@ -65,12 +65,12 @@ class Part:
 
 @dataclass(frozen=True)
 class FileReader:
-    """Reads the columns that a query needs of any file.
+    """Reads the columns that a query needs from files.
 
-    schema : the promised columns that are read, by their names in files.
-    outputs : which of them come out, and in which order; the others serve the filters.
-    ignore_missing, ignore_damaged : as Spark's options `ignoreMissingFiles` and `ignoreCorruptFiles`.
-    committed : "topic" or "table" where files are those of one, which are never ignored.
+    schema : the columns to read, with the types that the query expects.
+    outputs : which of these columns are returned, and in which order; the others are only for the filters.
+    ignore_missing, ignore_damaged : like Spark's options `ignoreMissingFiles` and `ignoreCorruptFiles`.
+    committed : "topic" or "table" if the files belong to one; such files are never ignored.
     """
 
     schema: pa.Schema
@@ -89,14 +89,14 @@ class FileReader:
         except FileNotFoundError as error:
             if self.committed:
                 raise self._lost(
-                    f"{part.path}: a file of the {self.committed} is gone; restore it from a copy"
+                    f"{part.path}: a file of the {self.committed} is missing; restore it from a copy"
                 ) from error
             if not self.ignore_missing:
                 raise BraidedError(
-                    f"{part.path}: the file is gone; bring it back, or set the option ignoreMissingFiles to go on "
+                    f"{part.path}: the file is missing; restore it, or set the option ignoreMissingFiles to continue "
                     "without its rows"
                 ) from error
-            _log.warning("%s: the file is gone, and ignored", part.path)
+            _log.warning("%s: the file is missing and is ignored", part.path)
         except Misfit as error:
             raise Misfit(
                 f"{part.path}: {error}; Spark's own reader may convert it: use spark.readStream instead of "
@@ -110,8 +110,8 @@ class FileReader:
                 ) from error
             if not self.ignore_damaged:
                 raise BraidedError(
-                    f"{part.path}: cannot be read as Parquet ({str(error).splitlines()[0]}); replace it, or set the "
-                    "option ignoreCorruptFiles to go on without its rows"
+                    f"{part.path}: the file is not valid Parquet ({str(error).splitlines()[0]}); replace it, or set "
+                    "the option ignoreCorruptFiles to continue without its rows"
                 ) from error
             _log.warning("%s: the rest of a damaged file is ignored: %s", part.path, error)
 
@@ -145,7 +145,7 @@ class FileReader:
             yield from self._batch(batch, columns, part.values or {})
 
     def _columns_of(self, file: pq.ParquetFile, part: Part) -> dict[str, str | None]:
-        """Return what each promised column is called in a file, None where it has none; refuse what does not fit."""
+        """Return the name of each column in a file, or None if it is missing; raise if a type does not fit."""
         schema, parquet = file.schema_arrow, file.metadata.schema
         int96, nanoseconds = int96_paths(parquet), nanosecond_paths(parquet)
         if legacy_calendar(file.metadata.metadata):
@@ -159,12 +159,12 @@ class FileReader:
             if at is None:
                 continue
             if any(f"{path}.".startswith(f"{schema.names[at]}.") for path in nanoseconds):
-                raise Misfit(f"column {field.name!r} holds nanoseconds, which Spark has no type for")
+                raise Misfit(f"column {field.name!r} has nanoseconds, for which Spark has no type")
             check_type(schema.field(at).type, field.type, schema.names[at], int96, self.case_sensitive)
         return columns
 
     def _is_read(self, metadata: Any, group: int, part: Part, columns: Mapping[str, str | None]) -> bool:
-        """Whether a row group belongs to the part, and its statistics let a row of it pass the filters."""
+        """Whether a row group belongs to the part, and by its statistics may have a row that passes the filters."""
         chosen = metadata.row_group(group)
         if part.start or part.stop is not None:
             first = chosen.column(0)
@@ -206,11 +206,11 @@ class FileReader:
 
 
 def read_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield batches, of which the next one is read in another thread while the last is in use.
+    """Yield batches, while another thread reads the next batch.
 
-    No reader of Parquet begins within a row group, so a file of one row group is the work of one task. Reading it
-    beside the routing of what was read before uses a core that would be idle; where none is, it costs nothing but a
-    batch in memory.
+    Parquet cannot be read from the middle of a row group, so only one task can read a file of one row group. Reading
+    the next batch while the last one is routed uses an idle core. If no core is idle, it costs only the memory of one
+    batch.
     """
     with ThreadPoolExecutor(1, "braided-reader") as thread:
         reading = thread.submit(next, batches, None)

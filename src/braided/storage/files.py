@@ -1,7 +1,7 @@
 """Files of control directories, topics and fleets, below a local path or an fsspec URL.
 
-A file that is created appears whole and once: on a local file system by a hard link, elsewhere by fsspec's exclusive
-create. Data files are opened as they are: a manifest makes them part of a topic.
+A created file appears complete and only once: on a local file system by a hard link, elsewhere by fsspec's exclusive
+create. Data files are written directly: they become part of a topic only by a manifest.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any, Protocol
 from braided.errors import BraidedError, ControlError, StateError, TopicError
 
 STORAGE = "storage"
-"""The option of a fleet's directory, which stays for as long as the fleet does."""
+"""The option that names a fleet's directory, which must exist as long as the fleet."""
 CHECKPOINT = "checkpoint"
-"""What errors call the checkpoint of a query."""
+"""The name of a query's checkpoint in errors."""
 _ATTEMPTS = 3
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PATTERN = re.compile(r"[][{}*?\\]")
@@ -42,7 +42,7 @@ def local_path(location: str) -> str:
 
 
 def python_url(location: str) -> str:
-    """Return what Python's clients call a place that Hadoop's file systems know; a path is the same to both.
+    """Return the URL that Python's clients use for a URL of Hadoop's file systems; a path is the same for both.
 
     >>> python_url("s3a://bucket/check/"), python_url("dbfs:/check"), python_url("/check")
     ('s3://bucket/check', 'dbfs:///check', '/check')
@@ -54,24 +54,24 @@ def python_url(location: str) -> str:
 
 
 def has_glob_characters(name: str) -> bool:
-    """Whether Spark takes a name for a pattern. Of a batch with a file of such a name it reads others again.
+    """Whether Spark reads a file name as a glob pattern. It then reads other files of the batch a second time.
 
-    SPARK-58518: where one of the files that a stream found looks like a pattern, the whole list is taken once more.
+    SPARK-58518: if one of the new files of a stream looks like a pattern, Spark expands the whole list again.
     """
     return _PATTERN.search(name) is not None
 
 
 def check_folder(location: str, option: str) -> None:
-    """Refuse a local path that is not, or cannot become, a folder that this user may write to."""
+    """Raise if a local path is not, and cannot become, a folder that this user may write to."""
     if is_remote(location):
         return
     path = Path(os.path.abspath(local_path(location)))
     nearest = next(each for each in (path, *path.parents) if os.path.lexists(each))
     what = f"{option}={location!r}: {'' if nearest == path else f'{str(nearest)!r} above it '}"
     if not nearest.is_dir():
-        raise TopicError(f"{what}is no directory; give another path")
+        raise TopicError(f"{what}is not a directory; use another path")
     if not os.access(nearest, os.W_OK | os.X_OK):
-        raise TopicError(f"{what}cannot be written to by this user; give another path, or permission")
+        raise TopicError(f"{what}is not writable for this user; use another path, or give this user permission")
 
 
 def resolve(location: str, what: str, error: type[BraidedError]) -> tuple[Any, str]:
@@ -82,7 +82,7 @@ def resolve(location: str, what: str, error: type[BraidedError]) -> tuple[Any, s
     try:
         system, path = fsspec.core.url_to_fs(location)
     except ImportError as cause:
-        extra = "as braided[s3] does" if location.startswith("s3") else "beside braided[fsspec]"
+        extra = "as braided[s3] does" if location.startswith("s3") else "in addition to braided[fsspec]"
         raise error(f"{what}: {cause}, {extra}") from cause
     except ValueError as cause:
         raise error(f"{what}: {cause}") from cause
@@ -98,7 +98,7 @@ def open_input(location: str) -> Any:
 
 
 class Files(Protocol):
-    """What is done with files below a folder; names are relative, with slashes."""
+    """The operations on files below a folder; names are relative, with slashes."""
 
     def check(self) -> None:
         """Raise unless `create` is exclusive here."""
@@ -107,28 +107,28 @@ class Files(Protocol):
         """Return a file's content, or the bytes from `start` to `stop`; None if there is no such file."""
 
     def create(self, name: str, content: bytes) -> bool:
-        """Write a file whole; False, and nothing written, if it exists."""
+        """Write a file atomically; if it exists, return False and write nothing."""
 
     def replace(self, name: str, content: bytes) -> None:
-        """Write a file whole, over any that exists."""
+        """Write a file atomically, and replace an existing one."""
 
     def append(self, name: str, content: bytes) -> None:
-        """Add lines to a file that one process writes; a last line that a crash cut short is ended first."""
+        """Add lines to a file that only one process writes; if a crash left an incomplete last line, end it first."""
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder, none if it is missing."""
+        """Return the names in a folder; an empty list if it is missing."""
 
     def delete(self, name: str) -> None:
         """Delete a file if it exists."""
 
     def clear(self, folder: str) -> None:
-        """Delete a folder with all that is in it, if it exists."""
+        """Delete a folder with its content, if it exists."""
 
     def make_folder(self, folder: str) -> None:
-        """Make a folder and those above it, where the file system has folders; the umask rules."""
+        """Create a folder and its parents, if the file system has folders; permissions follow the umask."""
 
     def delete_folder(self, folder: str) -> None:
-        """Delete an empty folder, where the file system has folders."""
+        """Delete an empty folder, if the file system has folders."""
 
     def open_output(self, name: str) -> Any:
         """Return a new data file to write; its folder exists."""
@@ -136,7 +136,7 @@ class Files(Protocol):
 
 @lru_cache(maxsize=64)
 def files_at(location: str, option: str = "control") -> Files:
-    """Return the files below a path or an fsspec URL; errors name the option that gave it."""
+    """Return the files below a path or an fsspec URL; errors name `option`, which contains the location."""
     if not is_remote(location):
         return LocalFiles(Path(local_path(location)), option)
     return RemoteFiles(location, *resolve(location, f"{option}={location!r}", _error_of(option)), option)
@@ -147,10 +147,11 @@ def _error_of(option: str) -> type[BraidedError]:
 
 
 class LocalFiles(Files):
-    """A finished temporary file is linked to its name, which fails if the name exists.
+    """Local files: a complete temporary file is linked to its name, which fails if the name exists.
 
-    Values of keys are in these files, which may be phone numbers: a directory that is made here is the user's alone,
-    and so is what is in it. One that was there with wider permissions was made so on purpose: there the umask rules.
+    The files contain values of keys, which may be private, such as phone numbers. So a directory that is created here
+    is readable for this user only, and its files too. If the directory existed before with wider permissions, this is
+    on purpose, and its files get the permissions of the umask.
     """
 
     def __init__(self, root: Path, option: str = "control") -> None:
@@ -166,12 +167,12 @@ class LocalFiles(Files):
             exclusive = self.create(name, b"1") and not self.create(name, b"2")
         except OSError as error:
             raise self._error(
-                f"{self._where}: {error.strerror}; give a writable directory where hard links work"
+                f"{self._where}: {error.strerror}; use a writable directory in which hard links work"
             ) from error
         finally:
             self.delete(name)
         if not exclusive:
-            raise self._error(f"{self._where}: cannot create files exclusively; give another directory")
+            raise self._error(f"{self._where}: files cannot be created exclusively; use another directory")
 
     def read(self, name: str, start: int | None = None, stop: int | None = None) -> bytes | None:
         try:
@@ -181,8 +182,8 @@ class LocalFiles(Files):
             return None
         except PermissionError as error:
             raise self._error(
-                f"{self._where}: this user may not read {name}; where driver and executors run as "
-                "different users, make the directory beforehand with permissions for both"
+                f"{self._where}: this user may not read {name}; if driver and executors run as "
+                "different users, create the directory before with permissions for both"
             ) from error
         self._was_there = True
         return content
@@ -203,7 +204,7 @@ class LocalFiles(Files):
         self._write(path, content).rename(path)
 
     def _check_there(self) -> None:
-        """Refuse a fleet's storage that has gone away: it would look like an empty one, and all jobs like removed."""
+        """Raise if a fleet's storage was lost: it would look like an empty one, from which all jobs were removed."""
         if not self._stays:
             return
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(self._root) as entries:
@@ -211,7 +212,7 @@ class LocalFiles(Files):
                 self._was_there = True
                 return
         if self._was_there:
-            raise self._error(f"{self._where}: is missing or empty; bring it back, or mount it again")
+            raise self._error(f"{self._where}: the directory is missing or empty; restore it, or mount it again")
 
     def _write(self, path: Path, content: bytes) -> Path:
         self._check_there()
@@ -231,8 +232,8 @@ class LocalFiles(Files):
             if error.errno not in _FULL:
                 raise
             raise self._error(
-                f"{self._where}: cannot write {path.relative_to(self._root)}: {error.strerror}; make room, then start "
-                "the query again: it goes on from its checkpoint"
+                f"{self._where}: cannot write {path.relative_to(self._root)}: {error.strerror}; free some space, then "
+                "start the query again: it continues from its checkpoint"
             ) from error
         return temporary
 
@@ -301,7 +302,7 @@ class RemoteFiles(Files):
             with contextlib.suppress(BraidedError):
                 self.delete(name)
         if not exclusive:
-            raise self._error(f"{self._where}: this file system cannot create a file exclusively; give another")
+            raise self._error(f"{self._where}: this file system cannot create a file exclusively; use another one")
 
     def read(self, name: str, start: int | None = None, stop: int | None = None) -> bytes | None:
         with self._reached("read", name):
@@ -311,9 +312,9 @@ class RemoteFiles(Files):
                 return None
 
     def create(self, name: str, content: bytes) -> bool:
-        """Stores say in many ways that the file exists: some answer 412 without naming the condition, which comes as a
-        plain OSError or as their client's own. What they mean is found out by looking. Some answer 409 while another
-        writer is at it, and ask to try again.
+        """See `Files`. Object stores report an existing file in many ways: some return 412 without the condition, which
+        becomes a plain OSError or an error of their client. So look whether the file exists. Some return 409 while
+        another writer creates the file; then try again.
         """
         path = self._path(name)
         with self._reached("create", name):
@@ -324,7 +325,7 @@ class RemoteFiles(Files):
                     return True
                 except FileExistsError:
                     return False
-                except (TypeError, ValueError, NotImplementedError):  # it knows no such mode
+                except (TypeError, ValueError, NotImplementedError):  # the file system does not support this mode
                     raise
                 except Exception:
                     if self.read(name) is not None:
@@ -335,7 +336,7 @@ class RemoteFiles(Files):
 
     @contextlib.contextmanager
     def _reached(self, doing: str, name: str) -> Iterator[None]:
-        """Say where it was that a store failed; its own errors know nothing of a control directory."""
+        """Add the location and the file to an error of a store, whose own errors do not have them."""
         try:
             yield
         except (TypeError, ValueError, NotImplementedError):
@@ -348,7 +349,7 @@ class RemoteFiles(Files):
             self._put(self._path(name), content)
 
     def _put(self, path: str, content: bytes, **options: Any) -> None:
-        """Write a file in one request; where the file system has folders, the folder is made if it is missing."""
+        """Write a file in one request; create the folder if it is missing and the file system has folders."""
         try:
             self._system.pipe_file(path, content, **options)
         except FileNotFoundError:
@@ -387,7 +388,7 @@ class RemoteFiles(Files):
         return self._system.open(self._path(name), "wb")
 
     def copy(self, source: str, target: str) -> None:
-        """Copy all below a folder; the store copies, many at a time. What is deleted meanwhile is left out."""
+        """Copy all files below a folder; the store copies many at a time. Files deleted meanwhile are skipped."""
         names = self.below(source)
         copies = [self._path(f"{target}{name.removeprefix(source)}") for name in names]
         with self._reached("copy", source):

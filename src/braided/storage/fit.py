@@ -1,8 +1,8 @@
-"""How columns of a Parquet file become those that a query was promised, by the rules of Spark's own reader.
+"""Convert the columns of a Parquet file to the types that a query expects, by the rules of Spark's own reader.
 
-A column is found by its name, in the way of the session (`spark.sql.caseSensitive`); one that a file lacks is null. A
-type may be narrower than what was promised where Spark widens it too. Everything else stops with the file's name: the
-reader of Spark may know a conversion that is not here, and a guess would cost rows.
+A column is found by its name, as the session compares names (`spark.sql.caseSensitive`); a missing column is null. A
+type may be narrower than expected if Spark widens it too. Everything else is an error with the file's name: Spark's
+reader may have a conversion that is not here, and a guess could give wrong rows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from braided.errors import BraidedError
 
 _WHOLE = {
     pa.int8(): 1, pa.int16(): 2, pa.int32(): 4, pa.int64(): 8,
-    # Spark reads an unsigned number as the next wider signed one.
+    # Spark reads an unsigned type as the next wider signed type.
     pa.uint8(): 2, pa.uint16(): 4, pa.uint32(): 8,
 }  # fmt: skip
 _TEXT = {pa.string(), pa.large_string(), pa.string_view()}
@@ -24,25 +24,23 @@ _BYTES = {pa.binary(), pa.large_binary(), pa.binary_view()}
 
 
 class Misfit(BraidedError):
-    """A column of a file that is not what was promised."""
+    """A column of a file does not have the expected type."""
 
 
 def find_column(names: Sequence[str], wanted: str, case_sensitive: bool) -> int | None:
-    """Return where a column is among those of a file, None if it has none of that name."""
+    """Return the position of a column in a file; None if the file has no column of that name."""
     matches = [
         at for at, name in enumerate(names) if name == wanted or (not case_sensitive and name.lower() == wanted.lower())
     ]
     if len(matches) > 1:
-        raise Misfit(
-            f"columns {', '.join(names[at] for at in matches)} are one column {wanted!r} where case is ignored"
-        )
+        raise Misfit(f"columns {', '.join(names[at] for at in matches)} are all {wanted!r} if case is ignored")
     return matches[0] if matches else None
 
 
 def check_type(
     actual: pa.DataType, wanted: pa.DataType, path: str, int96: frozenset[str], case_sensitive: bool
 ) -> None:
-    """Refuse a column that cannot become what was promised; `int96` has the paths of times in that old form."""
+    """Raise if a column cannot be converted to the expected type; `int96` has the paths of INT96 timestamps."""
     if pa.types.is_struct(wanted) and pa.types.is_struct(actual):
         names = [actual.field(at).name for at in range(actual.num_fields)]
         for at in range(wanted.num_fields):
@@ -59,7 +57,7 @@ def check_type(
         check_type(actual.item_type, wanted.item_type, f"{path}.key_value.value", int96, case_sensitive)
         return
     if not _becomes(actual, wanted, path in int96):
-        raise Misfit(f"column {path!r} is {actual}, and {wanted} was expected")
+        raise Misfit(f"column {path!r} is {actual}, but {wanted} was expected")
 
 
 def _becomes(actual: pa.DataType, wanted: pa.DataType, int96: bool) -> bool:
@@ -87,7 +85,7 @@ def _digits(kind: pa.DataType) -> int:
 
 
 def convert(column: pa.Array[Any], wanted: pa.DataType, case_sensitive: bool) -> pa.Array[Any]:
-    """Return a column as what was promised; its type has been checked."""
+    """Return a column in the expected type, after `check_type`."""
     actual = column.type
     if actual == wanted:
         return column
@@ -105,7 +103,7 @@ def convert(column: pa.Array[Any], wanted: pa.DataType, case_sensitive: bool) ->
             fields.append(field)
         return pa.StructArray.from_arrays(parts, fields=fields, mask=column.is_null())
     if pa.types.is_list(wanted):
-        # Values below a null list are kept, so offsets stay as they are.
+        # Values of a null list are kept, so that the offsets stay valid.
         values = convert(column.values, wanted.value_type, case_sensitive)
         offsets = column.offsets.cast(pa.int32())
         return pa.ListArray.from_arrays(offsets, values, type=wanted, mask=_mask(column))
@@ -114,28 +112,28 @@ def convert(column: pa.Array[Any], wanted: pa.DataType, case_sensitive: bool) ->
         items = convert(column.items, wanted.item_type, case_sensitive)
         return pa.MapArray.from_arrays(column.offsets, keys, items, type=wanted, mask=_mask(column))
     if pa.types.is_timestamp(actual) and actual.tz is None and wanted.tz is not None:
-        column = column.cast(pa.timestamp(actual.unit, "UTC"))  # INT96: an instant, which Arrow knows without its zone
+        column = column.cast(pa.timestamp(actual.unit, "UTC"))  # INT96 is an instant, but Arrow reads it without a zone
     return column.cast(wanted)
 
 
 def _mask(column: pa.Array[Any]) -> pa.Array[Any] | None:
-    # Arrow takes no mask beside offsets that begin later than 0.
+    # Arrow accepts no mask if the offsets do not begin at 0.
     return column.is_null() if column.null_count else None
 
 
 def int96_paths(schema: Any) -> frozenset[str]:
-    """Return the columns of a Parquet schema that hold times in the old form of 96 bits."""
+    """Return the columns of a Parquet schema with timestamps in the old INT96 format."""
     leaves = (schema.column(at) for at in range(len(schema)))
     return frozenset(leaf.path for leaf in leaves if leaf.physical_type == "INT96")
 
 
 def nanosecond_paths(schema: Any) -> frozenset[str]:
-    """Return the columns of a Parquet schema that hold nanoseconds, which Spark refuses."""
+    """Return the columns of a Parquet schema with nanoseconds, which Spark refuses."""
     leaves = (schema.column(at) for at in range(len(schema)))
     return frozenset(leaf.path for leaf in leaves if "nanoseconds" in str(leaf.logical_type).lower())
 
 
 def legacy_calendar(metadata: Mapping[bytes, bytes] | None) -> bool:
-    """Whether a file says that its dates before 1582 are in Spark 2's calendar."""
+    """Whether the metadata of a file mark its dates before 1582 as Spark 2's calendar."""
     keys = metadata or {}
     return b"org.apache.spark.legacyDateTime" in keys or b"org.apache.spark.legacyINT96" in keys

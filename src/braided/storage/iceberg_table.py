@@ -1,11 +1,12 @@
-"""Iceberg tables: batches appended exactly once.
+"""Iceberg tables as sinks: every batch is appended exactly once.
 
 ```
  tasks write Parquet files -> the driver: one snapshot with their names, and the property (query: batch), together
 ```
 
-The last batch of every query that writes is a property of the table. It is looked up in the table's newest metadata,
-and the snapshot is committed only on top of these: where another writer was faster, it is looked up again.
+The number of the last batch of every writing query is a property of the table. It is read from the table's newest
+metadata, and the snapshot is only valid on top of these metadata. If another writer was faster, the number is read
+again.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _LOOK_BACK = 100
 
 
 def library() -> Any:
-    """Return the package `pyiceberg`, or say what to install."""
+    """Return the package `pyiceberg`; if it is missing, raise with the name of the extra to install."""
     try:
         import pyiceberg.catalog
     except ImportError:
@@ -48,10 +49,9 @@ def library() -> Any:
 
 
 class IcebergSink(TableSink):
-    """An Iceberg table that batches of one query are appended to.
+    """An Iceberg table to which the batches of one query are appended.
 
-    `options` are properties of the catalog, beside those that pyiceberg finds in its own configuration. Tasks write by
-    fsspec.
+    `options` are properties of the catalog, in addition to pyiceberg's own configuration. Tasks write with fsspec.
     """
 
     def __init__(self, table: str, options: Mapping[str, str] | None = None) -> None:
@@ -95,32 +95,32 @@ class IcebergSink(TableSink):
 
         table = self._opened()
         if table is None:
-            raise TableError(f"{self.name}: is gone; restore it, or start with a new checkpoint")
+            raise TableError(f"{self.name}: the table is missing; restore it, or start with a new checkpoint")
         found = table.properties.get(_LAST + query)
         known = None if found is None else int(found)
         check_known(self.name, query, batch, known)
         if known is not None and batch <= known:
             if batch == known:
                 check_plan(self.name, batch, plan, self._plan_of(table, query, batch))
-            # The files stay: a commit that was reported as failed may have been made, and then the table names them.
+            # Keep the files: a commit that was reported as failed may have succeeded, and then the table has them.
             return False
         if not files and known is not None:
             return False
-        for column in self._check(table):  # somebody dropped it meanwhile
-            raise TableError(f"{self.name}: column {column!r} is not in the table any more; start the query again")
+        for column in self._check(table):  # another program dropped it
+            raise TableError(f"{self.name}: column {column!r} was dropped from the table; start the query again")
         if self._layout_of(table) != self._laid_out:
             raise TableError(
-                f"{self.name}: its partitions or columns were changed while batch {batch} was written; start the query "
-                "again: it goes on from its checkpoint"
+                f"{self.name}: the table's partitions or columns were changed while batch {batch} was written; start "
+                "the query again: it continues from its checkpoint"
             )
-        # Tried again by the library, a commit would not look at the property again.
+        # The library must not retry a commit: it would not read the property again.
         once = {**table.metadata.properties, "commit.retry.num-retries": "0"}
         table.metadata = table.metadata.model_copy(update={"properties": once})
         noted = {_QUERY: query, _BATCH: str(batch), _PLAN: plan}
         try:
             with table.transaction() as transaction:
                 transaction.set_properties({_LAST + query: str(batch)})
-                # Without a file too: the snapshot is what makes the commit fail where another was faster.
+                # Append a snapshot even without files: it makes the commit fail if another writer was faster.
                 with transaction.update_snapshot(snapshot_properties=noted).fast_append() as append:
                     for file in self._added(table, files):
                         append.append_data_file(file)
@@ -175,8 +175,8 @@ class IcebergSink(TableSink):
     def check_optimize(self) -> None:
         """See `TableSink`."""
         raise OptionError(
-            f"optimize=True: pyiceberg does not rewrite files, so {self.name} cannot be compacted here; call "
-            "rewrite_data_files of Iceberg's runtime for Spark"
+            f"optimize=True: pyiceberg cannot compact {self.name}; omit the option and call rewrite_data_files of "
+            "Iceberg's runtime for Spark"
         )
 
     def optimize(self) -> None:
@@ -192,7 +192,7 @@ class IcebergSink(TableSink):
             return None
 
     def _types(self, rows: pa.Schema) -> dict[str, Any]:
-        """Return the types of columns as Iceberg has them; refuse a column that it has no type for."""
+        """Return Iceberg's types of the columns; raise if it has no type for a column."""
         from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException, visit_pyarrow
         from pyiceberg.io.pyarrow import _ConvertToIcebergWithoutIDs as Convert
 
@@ -226,23 +226,24 @@ class IcebergSink(TableSink):
             source = schema.find_field(part.column).field_id
             parts.append(PartitionField(source, 1000 + at, parse_transform(part.transform), called))
         self._catalog.create_namespace_if_not_exists(self._names[:-1])
-        with contextlib.suppress(TableAlreadyExistsError), hints(self.name, self._catalog_name):  # another was faster
+        # Another writer may be faster.
+        with contextlib.suppress(TableAlreadyExistsError), hints(self.name, self._catalog_name):
             return self._catalog.create_table(self._names, schema, partition_spec=PartitionSpec(*parts))
         return self._opened()
 
     def _check(self, table: Any) -> list[str]:
-        """Return the columns that the table lacks; refuse a table that cannot be appended to with these rows."""
+        """Return the columns that the table does not have; raise if these rows cannot be appended to the table."""
         for field in table.schema().fields:
             if field.required:
                 raise TableError(
-                    f"{self.name}: column {field.name!r} is required in the table, and rows may have nulls; make it "
+                    f"{self.name}: column {field.name!r} is required in the table, but rows may have nulls; make it "
                     "optional"
                 )
         kinds = {field.name: str(_without_ids(field.field_type)) for field in table.schema().fields}
         return check_columns(self.name, self._wanted, kinds, self._layout.add_columns)
 
     def _layout_of(self, table: Any) -> object:
-        """Return what the files of a batch depend on: which partitions, and the ids of the columns."""
+        """Return the id of the partition spec and the ids of the columns, on which the files of a batch depend."""
         ids = {field.name: field.field_id for field in table.schema().fields if field.name in self._wanted}
         return table.spec().spec_id, ids
 
@@ -272,9 +273,7 @@ class IcebergSink(TableSink):
             transform = str(field.transform)
             text = column if transform == "identity" else f"{transform}({column})"
             if column not in self._wanted:
-                raise TableError(
-                    f"{self.name}: column {column!r} is not in the rows, and the table is partitioned by it"
-                )
+                raise TableError(f"{self.name}: the rows do not have the partition column {column!r}; add it to df")
             check_partition(text, transform, self._wanted[column])
             found.append(Partition(column, transform))
         return tuple(found)
@@ -287,12 +286,12 @@ class IcebergSink(TableSink):
                 for part in partitions
             ]
             raise OptionError(
-                f"partition_by={list(wanted)!r}: the table is partitioned by {there!r}; leave it out, or give another "
-                "table"
+                f"partition_by={list(wanted)!r}: the table is partitioned by {there!r}; omit the option, or write to "
+                "another table"
             )
 
     def _file_schema(self, table: Any, rows: pa.Schema) -> pa.Schema:
-        """Return what files look like: the table's own columns and ids, in its order."""
+        """Return the schema of files: the table's columns with their ids, in its order."""
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
         whole = schema_to_pyarrow(table.schema(), include_field_ids=True)
@@ -318,7 +317,7 @@ def hints(name: str, catalog: str) -> Iterator[None]:
 
 
 def partition_of(text: str) -> Partition:
-    """Return what `partition_by` says: a column, or a part of its time.
+    """Return the partition for an entry of `partition_by`: a column, or a part of its time.
 
     >>> partition_of("day(ts)").transform
     'day'
@@ -332,21 +331,23 @@ def _text(part: Partition) -> str:
 
 
 def check_partition(text: str, transform: str, kind: str) -> None:
-    """Refuse a transform that routers of rows do not know, or a type that it is not for."""
+    """Raise if the transform is not supported, or does not fit the type of the column."""
     if transform == "identity":
         if kind not in ("string", "int", "long", "date", "boolean"):
             raise OptionError(
-                f"partition_by={text!r}: is {kind}; partition by a string, a whole number, a date or a boolean, or by "
-                "day(...) of a time"
+                f"partition_by={text!r}: the column is {kind}; partition by a string, an integer, a date or a boolean, "
+                "or by day(...) of a time"
             )
     elif transform not in TIMES:
-        raise OptionError(f"partition_by={text!r}: is not known; partition by a column, or year, month, day or hour")
+        raise OptionError(
+            f"partition_by={text!r}: unknown transform; partition by a column, or its year, month, day or hour"
+        )
     elif not (kind.startswith("timestamp") or (kind == "date" and transform != "hour")):
-        raise OptionError(f"partition_by={text!r}: is {kind}, not a time")
+        raise OptionError(f"partition_by={text!r}: the column is {kind}, not a time; use a column with a time")
 
 
 def _without_ids(kind: Any) -> Any:
-    """Return a type with the ids of its fields as a type has them that was never in a table."""
+    """Return a type without the field ids of a table, so that it can be compared."""
     from pyiceberg.types import ListType, MapType, NestedField, StructType
 
     if isinstance(kind, StructType):
@@ -359,7 +360,7 @@ def _without_ids(kind: Any) -> Any:
 
 
 def _small(field: pa.Field) -> pa.Field:
-    """Return a field with Arrow's common types in place of its large ones, which files do not tell apart."""
+    """Return a field with Arrow's common types instead of its large ones; both are the same in files."""
     return field.with_type(_small_type(field.type))
 
 

@@ -1,4 +1,4 @@
-"""Manifests: the numbered entries of a topic's log, each a batch's files or a writer's claim."""
+"""Manifests: the numbered entries of a topic's log. Each has the files of a batch, or the claim of a writer."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from braided.storage.progress import Progress, read_progress
 from braided.storage.writing import DataFile
 
 FORMAT = 1
-# Names come from files that others may have written: nothing above the data's own folder can be named.
+# Manifests may come from other programs, so names outside of the data folder are not accepted.
 _NAME = re.compile(r"[0-9a-z]{1,40}/[0-9A-Za-z-]{1,80}\.parquet")
-_ADVICE = "restore it from a copy; a topic cannot be read past it"
+_ADVICE = "restore it from a copy; the entries after it cannot be read without it"
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class Manifest:
     """One entry of a topic's log.
 
     slot : its number in the log, the offset of readers.
-    kind : "batch" has files; "claim" only says that writers of earlier epochs may not go on; "compact" stands for all
-        entries from `slot` to `last`, with the same rows in fewer files.
-    epoch : which writer made it; it never goes back along the log.
+    kind : "batch" has files; "claim" stops writers of earlier epochs; "compact" replaces all entries from `slot` to
+        `last`, with the same rows in fewer files.
+    epoch : the number of the writer; it never decreases along the log.
     owner : the query whose results these are.
-    batch, offsets : the batch of that query, and a digest of the input that it covers.
-    progress : how far its time columns have come with this batch; a batch may bring this alone, without files.
+    batch, offsets : the batch of that query, and a digest of its input.
+    progress : the progress of its time columns after this batch; a batch may have progress without files.
     """
 
     slot: int
@@ -44,25 +44,25 @@ class Manifest:
 
     @property
     def next(self) -> int:
-        """The slot after what it stands for."""
+        """The slot after the last entry that this one includes."""
         return (self.last if self.kind == "compact" else self.slot) + 1
 
     @property
     def rows(self) -> int:
-        """How many rows it adds."""
+        """The number of rows in its files."""
         return sum(file.rows for file in self.files)
 
 
 def to_bytes(manifest: Manifest) -> bytes:
-    """Return a manifest as it is stored, with a digest of itself."""
+    """Return the stored form of a manifest, with a digest of its content."""
     content = {"format": FORMAT, **asdict(manifest)}
-    if not manifest.progress:  # as versions before this one wrote it
+    if not manifest.progress:  # the same bytes as from earlier versions
         del content["progress"]
     return json.dumps({**content, "digest": _digest(content)}, separators=(",", ":")).encode()
 
 
 def from_bytes(content: bytes, where: str) -> Manifest:
-    """Return a stored manifest, or say what is wrong with it."""
+    """Read a stored manifest; raise if it is damaged or of a newer version."""
     try:
         fields = json.loads(content)
         digest = fields.pop("digest")
@@ -76,7 +76,7 @@ def from_bytes(content: bytes, where: str) -> Manifest:
             return Manifest(**{**fields, "files": files, "progress": progress})
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise TopicError(f"{where}: the manifest is damaged; {_ADVICE}") from error
-    raise TopicError(f"{where}: the manifest has format {version!r}, this version reads {FORMAT}; upgrade braided")
+    raise TopicError(f"{where}: the manifest has format {version!r}, but this version reads {FORMAT}; upgrade braided")
 
 
 def _file(entry: Any) -> DataFile:

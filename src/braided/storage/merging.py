@@ -1,4 +1,4 @@
-"""Many small data files as a few large ones."""
+"""Merge many small data files into a few large ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from braided.storage.writing import DataFile, FileTarget, FileWriter
 
 
 def merge_files(data: str, files: Sequence[DataFile], folder: str) -> list[DataFile]:
-    """Write the rows of files, in their order, into new files in a folder; memory holds one row group at a time."""
+    """Write the rows of files, in their order, into new files in a folder; only one row group is in memory."""
     writer: FileWriter | None = None
     try:
         for file in files:

@@ -1,4 +1,4 @@
-"""How far a stream has come, as its writer says it: in the manifests of a topic, and from there to its readers."""
+"""The progress of a topic's stream: its writer stores it in the manifests, and readers use it as their clock."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class Progress:
-    """What is promised of a time column from here on, in microseconds.
+    """The promise of a writer for a time column, in microseconds.
 
-    until : no row before this time comes any more that is not late; one that comes is late for its readers too.
-    lateness : K, how late the writer expects its own input.
-    delay : D, how far behind its input's horizon results may be dated.
+    until : rows before this time that come later are late, for readers too.
+    lateness : K, the lateness that the writer expects of its own input.
+    delay : D, how far behind the horizon of its input the times of results may be.
     """
 
     until: int
@@ -22,7 +22,7 @@ class Progress:
 
     @property
     def spread(self) -> int:
-        """How far behind the largest time seen a row may be, as the writer knows."""
+        """How far behind the largest time seen a row may be."""
         return self.lateness + self.delay
 
 
@@ -36,17 +36,17 @@ def to_text(progress: Mapping[str, Progress]) -> str:
 
 
 def from_text(text: str) -> dict[str, Progress]:
-    """Return what `to_text` was given; ValueError, KeyError or TypeError for other text."""
+    """Read the text that `to_text` returned; raises ValueError, KeyError or TypeError for other text."""
     return {str(name): read_progress(one) for name, one in json.loads(text).items()}
 
 
 def read_progress(fields: Mapping[str, int]) -> Progress:
-    """Return one column's progress from its fields as JSON has them."""
+    """Return one column's progress from its JSON fields."""
     return Progress(int(fields["until"]), int(fields["lateness"]), int(fields["delay"]))
 
 
 def combine(parts: Iterable[Mapping[str, Progress]]) -> dict[str, Progress]:
-    """Return what all workers together promise: the least of each column; nothing of one that some say nothing of.
+    """Return the progress of all workers together: the smallest for each column that all workers have.
 
     >>> combine([{"t": Progress(5, 1)}, {"t": Progress(3, 2)}])
     {'t': Progress(until=3, lateness=2, delay=0)}

@@ -1,7 +1,7 @@
-"""Rows as Parquet files of a table: split by the table's partitions, in files of about one size.
+"""Write rows as Parquet files of a table: split by the table's partitions, in files of about one size.
 
-A table's log names every file with the values of its partition. Files of attempts that failed are no part of the
-table, and go with its next clean-up of files that the log does not name.
+A table's log names every file with the values of its partition. Files of failed attempts are not part of the table.
+The table's next clean-up of unused files (VACUUM) deletes them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from braided.storage.writing import DataFile, FileTarget, FileWriter, Writer
 
-# What waits for a row group in all partitions of a task together, and how many files a task has open.
+# How many bytes wait for row groups in all partitions of a task together, and how many files a task has open.
 _WAITING_BYTES = 64 << 20
 _OPEN_FILES = 64
 TIMES = ("year", "month", "day", "hour")
@@ -27,10 +27,10 @@ _HOUR_US = 3_600_000_000
 
 @dataclass(frozen=True)
 class Partition:
-    """A value that all rows of a file have in common: a column's own, or the year, month, day or hour of a time.
+    """A value that all rows of a file have in common: that of a column, or the year, month, day or hour of a time.
 
-    As Iceberg counts them, from 1970 on. With `as_text` the value is as Delta's log has it, where an empty string is
-    null, and it is in the path too, where some readers of Delta look for it.
+    Times are counted from 1970, as Iceberg does. With `as_text` the value has the text form of Delta's log, where an
+    empty string is null, and it is in the path too, because some readers of Delta look for it there.
     """
 
     column: str
@@ -38,7 +38,7 @@ class Partition:
     as_text: bool = False
 
     def values(self, column: pa.Array[Any]) -> pa.Array[Any]:
-        """Return the value of each row: strings, whole numbers, booleans or nulls."""
+        """Return the value of each row: strings, integers, booleans or nulls."""
         if self.as_text:
             text = column.cast(pa.string())
             return pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
@@ -53,7 +53,7 @@ class Partition:
             return pc.add(pc.multiply(years, 12), pc.subtract(pc.month(column), 1)).cast(pa.int32())
         if pa.types.is_date(column.type):
             return column.cast(pa.int32())
-        # Before 1970 too, the unit that a moment is in is the one below it, which is what numpy's division gives.
+        # Times before 1970 round down too, as numpy's division does.
         micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
         units = micros.fill_null(0).to_numpy() // (_HOUR_US if self.transform == "hour" else 24 * _HOUR_US)
         return pa.array(units, pa.int32(), mask=micros.is_null().to_numpy(zero_copy_only=False))
@@ -63,8 +63,8 @@ class Partition:
 class TableTarget:
     """Where the tasks of a query write a table's files.
 
-    schema : the columns that files have, in their order; rows have them too, maybe in a narrower type.
-    file_bytes : about how large a file is.
+    schema : the columns of files, in their order; rows have the same columns, maybe in narrower types.
+    file_bytes : the approximate size of a file.
     """
 
     data: str
@@ -74,7 +74,7 @@ class TableTarget:
     file_bytes: int
 
     def writer(self, folder: str, task: int, schema: pa.Schema) -> Writer:
-        """See `Target`. Files are named by the batch, the task and a random number."""
+        """See `Target`. The name of a file has the batch, the task and a random number."""
         return TableWriter(self, f"{folder}-", task)
 
 
@@ -88,7 +88,7 @@ class TableWriter:
     _writers: dict[tuple[str | int | None, ...], FileWriter] = field(default_factory=dict)
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Take rows; memory holds what waits for row groups, of a bounded size for all partitions together."""
+        """Take rows. Rows that wait for a row group are in memory, with one bound for all partitions together."""
         fitted = pa.RecordBatch.from_arrays(
             [rows.column(column.name).cast(column.type) for column in self.target.schema], schema=self.target.schema
         )
@@ -97,12 +97,12 @@ class TableWriter:
             return
         columns = [part.values(rows.column(part.column)) for part in self.target.partitions]
         for values, indices in split(columns):
-            # A copy: a slice would keep all rows of the batch for as long as it waits.
+            # `take` copies; a slice would keep all rows of the batch in memory while it waits.
             self._of(values).write(fitted.take(pa.array(indices)))
             self._make_room()
 
     def _of(self, values: tuple[str | int | None, ...]) -> FileWriter:
-        # The one that was used last is the last of them.
+        # Reinserted, so that the writer used last is at the end of the dict.
         writer = self._writers.pop(values, None)
         if writer is None:
             target = FileTarget(self.target.data, self.target.compression, self.target.file_bytes)
@@ -131,17 +131,17 @@ class TableWriter:
             writer.close()
 
     def close(self) -> list[DataFile]:
-        """Write what waits and return the files."""
+        """Write the waiting rows and return the files."""
         return [file for writer in self._writers.values() for file in writer.close()]
 
     def discard(self) -> None:
-        """Delete what was written: the attempt has failed."""
+        """Delete the files of a failed attempt."""
         for writer in self._writers.values():
             writer.discard()
 
 
 def split(columns: list[pa.Array[Any]]) -> list[tuple[tuple[Any, ...], npt.NDArray[np.int64]]]:
-    """Return each combination of values that rows have, and which rows, in their order.
+    """Return each combination of values in the rows, with the indices of its rows in order.
 
     >>> [(values, rows.tolist()) for values, rows in split([pa.array(["a", None, "a"]), pa.array([1, 1, 1])])]
     [(('a', 1), [0, 2]), ((None, 1), [1])]
@@ -149,7 +149,7 @@ def split(columns: list[pa.Array[Any]]) -> list[tuple[tuple[Any, ...], npt.NDArr
     codes = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         encoded = column.dictionary_encode(null_encoding="encode")
-        # Numbered anew after each column, so that the product stays below the square of the number of rows.
+        # Renumber after each column, so that the product stays below the square of the number of rows.
         _, codes = np.unique(codes * len(encoded.dictionary) + encoded.indices.to_numpy(), return_inverse=True)
     order = np.argsort(codes, kind="stable")
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))

@@ -1,16 +1,15 @@
-"""Topics: a directory that is a durable log, one manifest for each batch, created whole and exclusively.
+"""Topics: a directory that is a durable log with one manifest for each batch, created atomically and exclusively.
 
 ```
- path/_topic.json                    the schema, made by the first writer
+ path/_topic.json                    the schema, written by the first writer
  path/_manifests/000000000000.json   the log: batches with their files, and claims of writers
- path/_data/000000000007/...parquet  files of batch 7, those of failed attempts too
+ path/_data/000000000007/...parquet  files of batch 7, including those of failed attempts
  path/_compact/A-B.json              the entries A to B with the same rows in fewer files
- path/_readers/NAME.json             how far a registered reader has come
+ path/_readers/NAME.json             the position of a registered reader
 ```
 
-Nothing but a manifest makes a file part of the topic. Creating the next one is exclusive, so the log is the fence
-between writers: a writer that starts claims the next slot with an epoch of its own, and the one before it finds that
-slot taken when it wants to commit.
+A file is part of the topic only if a manifest names it. A manifest is created exclusively, so the log fences writers:
+a new writer claims the next slot with a new epoch, and the previous writer finds this slot taken when it commits.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from braided.storage.merging import merge_files
 from braided.storage.progress import Progress
 from braided.storage.writing import DataFile, batch_folder
 
-# Spark runs only its last batches again; older entries may have been compacted.
+# Spark only runs its last batches again; older entries may be compacted already.
 _LOOK_BACK = 50
-# The digest of a batch's input where the checkpoint cannot be read.
+# The digest of a batch's input if the checkpoint cannot be read.
 UNKNOWN = ""
-# Who owns a topic that batch jobs write, instead of a query.
+# The owner of a topic that batch jobs write, instead of a query.
 APPENDED = "batch jobs"
 _TOPIC = "_topic.json"
 _LOG = "_manifests"
@@ -41,7 +40,7 @@ _DATA = "_data"
 _READERS = "_readers"
 _COMPACT = "_compact"
 _MARKS = "_marks.json"
-# Which entry comes next, and which is the oldest that was not deleted on purpose: so that lost ones are noticed.
+# The next entry, and the oldest entry that was not deleted on purpose; with these, lost entries are detected.
 _HEAD = "_head.json"
 _TAIL = "_tail.json"
 _SLOT = re.compile(r"([0-9]{12})\.json")
@@ -55,7 +54,7 @@ def is_topic(location: str) -> bool:
     if files.read(_TOPIC) is not None:
         return True
     if files.names(_LOG):
-        raise TopicError(f"{location}/{_TOPIC}: is missing, and manifests are there; restore it from a copy")
+        raise TopicError(f"{location}/{_TOPIC}: the file is missing, but there are manifests; restore it from a copy")
     return False
 
 
@@ -64,7 +63,7 @@ def _plain(location: str) -> str:
 
 
 class Topic:
-    """A topic that exists. Give its path to `braided.files` for a stream, and `files()` to any reader of Parquet.
+    """An existing topic. Pass its path to `braided.files` for a stream, or its `files()` to any reader of Parquet.
 
     >>> import tempfile
     >>> topic = create_topic(tempfile.mkdtemp(), "{}")
@@ -77,27 +76,27 @@ class Topic:
         self._files: Files = files_at(self.location, "path")
         content = self._files.read(_TOPIC)
         if content is None:
-            raise TopicError(f"path={location!r}: is no topic; braided.write_files makes one")
+            raise TopicError(f"path={location!r}: not a topic; braided.write_files creates one")
         try:
             about = json.loads(content)
             version, schema = about["format"], about["schema"]
         except (ValueError, KeyError, TypeError) as error:
-            raise TopicError(f"{self.location}/{_TOPIC}: is damaged; restore it from a copy") from error
+            raise TopicError(f"{self.location}/{_TOPIC}: the file is damaged; restore it from a copy") from error
         if version != FORMAT:
             raise TopicError(
-                f"{self.location}/{_TOPIC}: the topic has format {version!r}, this version reads {FORMAT}; "
+                f"{self.location}/{_TOPIC}: the topic has format {version!r}, but this version reads {FORMAT}; "
                 "upgrade braided"
             )
         self.schema: str = str(schema)
-        """The schema of its rows, as Spark writes it in JSON."""
+        """The schema of its rows in Spark's JSON format."""
 
     @property
     def data(self) -> str:
-        """Where its data files are."""
+        """The folder of its data files."""
         return f"{self.location}/{_DATA}"
 
     def first(self) -> int | None:
-        """Return the number of the oldest entry, None if there is none."""
+        """Return the number of the oldest entry; None if there is none."""
         starts = [start for start, _ in self._ranges()] + self._slots()[:1]
         oldest = self._marked(_TAIL)
         if starts and min(starts) > oldest:
@@ -109,7 +108,7 @@ class Topic:
         try:
             return 0 if content is None else int(json.loads(content)["slot"])
         except (ValueError, KeyError, TypeError, OverflowError) as error:
-            raise TopicError(f"{self.location}/{name}: is damaged; {advice}") from error
+            raise TopicError(f"{self.location}/{name}: the file is damaged; {advice}") from error
 
     def _missing(self, name: str) -> TopicError:
         return TopicError(f"{self.location}/{name}: the manifest is missing; restore it from a copy")
@@ -118,9 +117,9 @@ class Topic:
         self._files.replace(name, json.dumps({"slot": slot}).encode())
 
     def latest(self, known: int = -1) -> int:
-        """Return the number of the newest manifest, -1 if there is none; `known` is one that is known to exist."""
+        """Return the number of the newest manifest, -1 if there is none; `known` is a number that exists."""
         if known < 0:
-            head = self._marked(_HEAD)  # before the listing: a writer may commit meanwhile
+            head = self._marked(_HEAD)  # read before the listing, because a writer may commit in between
             slots = self._slots()
             known = slots[-1] if slots else -1
             if head > known + 1:
@@ -144,27 +143,27 @@ class Topic:
             first = self.first()
             if first is not None and slot < first:
                 raise TopicError(
-                    f"{self.location}: manifest {slot} was deleted, the oldest is {first}; a reader that is so late "
-                    "must start anew"
+                    f"{self.location}: manifest {slot} was deleted before it was read, the oldest is {first}; start "
+                    "the reader with a new checkpoint"
                 )
             if any(start <= slot <= last for start, last in self._ranges()):
                 raise TopicError(
-                    f"{self.location}: manifest {slot} was compacted with its neighbours while a reader was among "
-                    "them; give readers a name (reader=), which keeps what they need"
+                    f"{self.location}: manifest {slot} was compacted with others while a reader needed it; set "
+                    "reader= to a name for each reader, so that its entries are kept"
                 )
             raise self._missing(_name(slot))
         return self._checked(from_bytes(content, f"{self.location}/{_name(slot)}"), slot)
 
     def _checked(self, entry: Manifest, slot: int) -> Manifest:
         if entry.slot != slot:
-            raise TopicError(f"{self.location}/{_name(slot)}: says that it is manifest {entry.slot}; restore it")
+            raise TopicError(f"{self.location}/{_name(slot)}: the file has manifest {entry.slot}; restore it")
         return entry
 
     def manifests(self, start: int | None = None, stop: int | None = None) -> Iterator[Manifest]:
-        """Yield the entries from `start` up to `stop`, which is not included, compacted ones where they fit."""
+        """Yield the entries from `start` to before `stop`; compacted entries instead of theirs if they fit."""
         first = self.first()
         if first is None:
-            self.latest()  # says which is missing, if there ever was one
+            self.latest()  # raises if an entry is missing
             return
         slot = first if start is None else start
         stop = self.latest() + 1 if stop is None else stop
@@ -185,7 +184,7 @@ class Topic:
         return self._checked(from_bytes(content, f"{self.location}/{name}"), start)
 
     def files(self, start: int | None = None, stop: int | None = None) -> list[str]:
-        """Return the paths of the committed files, of all manifests or of those from `start` up to before `stop`.
+        """Return the paths of the committed files, of all manifests or of those from `start` to before `stop`.
 
         ``pandas.read_parquet(topic.files())``, ``polars.read_parquet``, ``duckdb.read_parquet`` and
         ``spark.read.parquet(*topic.files())`` read them.
@@ -193,42 +192,43 @@ class Topic:
         return [f"{self.data}/{file.name}" for entry in self.manifests(start, stop) for file in entry.files]
 
     def progress(self, start: int, stop: int) -> Mapping[str, Progress]:
-        """Return how far the time columns have come with the last batch from `start` up to before `stop`."""
+        """Return the progress of the time columns after the last batch from `start` to before `stop`."""
         batches = [entry for entry in self.manifests(start, stop) if entry.kind != "claim"]
         return batches[-1].progress if batches else {}
 
     def discard(self) -> None:
-        """Delete a topic that was created and has no batch."""
+        """Delete a topic that has no entries."""
         if self.latest() < 0:
             for name in (_TOPIC, _MARKS):
                 self._files.delete(name)
 
     @property
     def marks(self) -> dict[str, Any]:
-        """What the last writer said of the times of its columns."""
+        """The last writer's description of the times in its columns."""
         content = self._files.read(_MARKS)
         try:
             return dict(json.loads(content)) if content is not None else {}
         except ValueError as error:
-            raise TopicError(f"{self.location}/{_MARKS}: is damaged; delete it") from error
+            raise TopicError(f"{self.location}/{_MARKS}: the file is damaged; delete it") from error
 
     def mark(self, marks: dict[str, Any]) -> None:
-        """Say what the times of its columns are."""
+        """Store a description of the times in its columns."""
         self._files.replace(_MARKS, json.dumps(marks).encode())
 
     def claim(self, owner: str, batch: int = 0, epoch: int | None = None, *, written: bool = False) -> TopicWriter:
-        """Become the writer, from a batch on: whoever was before can commit no more, and what it left is deleted.
+        """Become the writer, from a batch on: the previous writer cannot commit any more, and its files are deleted.
 
-        `written`: files of that batch are there already, and stay.
-        `epoch` is that of a lease that nobody else can have; where one as high has claimed already, it is refused.
+        `written` means that files of that batch are there already, and must be kept. `epoch` is the epoch of a lease,
+        which only one process can have; if a writer of this or a higher epoch has claimed the topic, an error is
+        raised.
         """
         while True:
-            self.first()  # says so if older ones are missing
+            self.first()  # raises if older entries are missing
             latest = self.latest()
             if latest < 0 and batch:
                 raise TopicError(
-                    f"{self.location}: is new, and the checkpoint has done {batch} batches, which are not in it; give "
-                    "the path that it wrote to, or a new checkpoint"
+                    f"{self.location}: the topic is new, but the checkpoint has finished {batch} batches; use the path "
+                    "that it wrote to, or a new checkpoint"
                 )
             before = self.manifest(latest) if latest >= 0 else None
             if before is not None:
@@ -242,22 +242,22 @@ class Topic:
             left = [] if written else self._uncommitted(last)
             claim = Manifest(latest + 1, "claim", newest + 1 if epoch is None else epoch, owner)
             if self._files.create(_name(claim.slot), to_bytes(claim)) or (
-                # A store may have created it and lost the answer. The lease's epoch says that it is ours.
+                # A store may have created it without a reply. The lease's epoch proves that the claim is ours.
                 epoch is not None and self.manifest(claim.slot) == claim
             ):
-                # Nobody can commit these any more, however late they are deleted. Files that came after the claim may
-                # be of a writer that has claimed the topic since: this one may have been stopped in between.
+                # No writer can commit these files any more, so they can be deleted at any time. Files written after the
+                # claim are kept: this process may have paused here, and another writer may have claimed the topic.
                 for name in left:
                     self._files.delete(f"{_DATA}/{name}")
                 return TopicWriter(self, self._files, claim, last)
 
     def resume(self, owner: str, batch: int = 0) -> TopicWriter:
-        """Go on as the writer of an owner without a claim, for a process that lives for one batch.
+        """Continue as the writer of an owner without a claim, in a process that runs for one batch only.
 
-        Two of them keep out of each other's way by the batch's number: the second finds it in the log, or its slot
-        taken. A writer with a claim finds its slot taken by any of them.
+        Two such processes cannot both commit a batch: the second one finds the batch in the log, or its slot taken. A
+        writer with a claim finds its slot taken too.
         """
-        latest = self.latest(self._marked(_HEAD) - 1)  # lists the log only where there is no batch yet
+        latest = self.latest(self._marked(_HEAD) - 1)  # lists the log only if there is no batch yet
         if latest < 0:
             return self.claim(owner, batch, written=True)
         before = self.manifest(latest)
@@ -265,20 +265,20 @@ class Topic:
         return TopicWriter(self, self._files, before, before if before.kind == "batch" else self._last_batch(latest))
 
     def append(self, files: Sequence[DataFile]) -> None:
-        """Add files that no streaming query wrote, as the next entry of a log that has only such entries."""
+        """Add files that a batch job wrote, as the next entry of a log that has only such entries."""
         while files:
             writer = self.resume(APPENDED)
             if writer.append(files):
                 return
 
     def names(self, files: Sequence[DataFile]) -> bool:
-        """Whether one of the newest entries names one of these files."""
+        """Whether one of the newest entries has one of these files."""
         wanted, latest = {file.name for file in files}, self.latest()
         newest = [slot for slot in self._slots() if slot > latest - _LOOK_BACK]
         return any(file.name in wanted for slot in newest for file in self.manifest(slot).files)
 
     def discard_files(self, files: Sequence[DataFile]) -> None:
-        """Delete files of a write that failed, unless the log names them: its commit may have come through."""
+        """Delete the files of a failed write, unless the log names them, because the commit may have succeeded."""
         if not self.names(files):
             for file in files:
                 self._files.delete(f"{_DATA}/{file.name}")
@@ -286,8 +286,8 @@ class Topic:
     def _check_owner(self, before: Manifest, owner: str) -> None:
         if before.owner != owner:
             raise TopicError(
-                f"{self.location}: belongs to {_who(before.owner)}, this is {owner}; give the checkpoint that "
-                "wrote it, or another path"
+                f"{self.location}: the topic belongs to {_who(before.owner)}, but this is {owner}; use the checkpoint "
+                "that wrote it, or another path"
             )
 
     def _last_batch(self, slot: int) -> Manifest | None:
@@ -299,42 +299,42 @@ class Topic:
         return None
 
     def register(self, reader: str, slot: int) -> None:
-        """Note how far a reader has come: manifests from `slot` on are kept for it."""
+        """Store the position of a reader: manifests from `slot` on are kept for it."""
         check_reader(reader)
         self._mark_slot(f"{_READERS}/{reader}.json", slot)
 
     def unregister(self, reader: str) -> None:
-        """Keep nothing for a reader any more."""
+        """Remove a reader, so that nothing is kept for it."""
         self._files.delete(f"{_READERS}/{reader}.json")
 
     def readers(self) -> dict[str, int]:
-        """Return the registered readers and the first manifest that each still needs."""
-        advice = "register the reader anew"
+        """Return the registered readers, and for each the first manifest that it still needs."""
+        advice = "register the reader again"
         names = self._files.names(_READERS)
         return {name.removesuffix(".json"): self._marked(f"{_READERS}/{name}", advice) for name in names}
 
     def retain(self, keep: int) -> int:
-        """Delete the oldest entries with their files, but none of the newest `keep` and none that a reader needs.
+        """Delete the oldest entries with their files, except the newest `keep` and those that a reader needs.
 
-        Returns how many were deleted. The newest manifest always stays: it has the epoch.
+        Returns how many were deleted. The newest manifest is always kept, because it has the epoch.
         """
         if type(keep) is not int or keep < 1:
-            raise TopicError(f"keep={keep!r}: write how many of the newest entries to keep, 1 or more")
+            raise TopicError(f"keep={keep!r}: not a number of entries; write how many of the newest to keep, 1 or more")
         first, latest = self.first(), self.latest()
         if first is None:
             return 0
         stop = min([latest, latest + 1 - keep, *self.readers().values()])
         if stop > first:
-            # Noted first: what is missing before it is meant to be.
+            # Stored first, so that entries before it do not count as lost.
             self._mark_slot(_TAIL, self._boundary(stop))
         return self._delete(first, stop)
 
     def _boundary(self, stop: int) -> int:
-        """Return the first entry that stays if all before a slot go: a compacted one that reaches beyond it stays."""
+        """Return the first entry that is kept if all before `stop` are deleted; compacted entries are kept whole."""
         return min([stop, *(begin for begin, last in self._ranges() if begin < stop <= last)])
 
     def _delete(self, start: int, stop: int, *, but: tuple[int, int] | None = None) -> int:
-        """Delete entries before `stop`. First the entry, so that what it named is no part of the topic, then files."""
+        """Delete entries before `stop`: first the entry, which removes its files from the topic, then the files."""
         deleted = 0
         for slot in self._slots():
             if start <= slot < stop:
@@ -359,10 +359,11 @@ class Topic:
     def compact(self, *, keep: int = 100, at_least: int = 10, target_bytes: int = 256 << 20) -> int:
         """Rewrite runs of old small entries as few large files; return how many entries were replaced.
 
-        The newest `keep` entries stay as they are, since a query may run its last batches again. A run is compacted
-        where it has `at_least` entries that stand for about as many batches each, so that however often this is called
-        a row is written again only when ten times as many come together. Entries that are replaced are deleted once no
-        registered reader is among them; until then both exist, and readers that come to the first take the new one.
+        The newest `keep` entries are not changed, because a query may run its last batches again. A run is compacted if
+        it has `at_least` entries of about the same number of batches. So a row is rewritten only when it becomes part
+        of an entry that is ten times as large, no matter how often this is called. Replaced entries are deleted when no
+        registered reader is between the first and the last of them. Until then both exist, and readers that reach the
+        first one read the new entry.
         """
         replaced = 0
         stop = self.latest() + 1 - keep
@@ -377,7 +378,7 @@ class Topic:
             size += bytes_
         replaced += self._merge(run, at_least)
         for begin, last in self._ranges():
-            # Also not for one that comes to the first: a batch of it may have been planned up to one within.
+            # A reader at the first entry counts too: its batch may have been planned to end at an entry within.
             if not any(begin <= slot <= last for slot in self.readers().values()):
                 self._delete(begin, last + 1, but=(begin, last))
         return replaced
@@ -392,13 +393,13 @@ class Topic:
             next((entry.progress for entry in reversed(run) if entry.kind != "claim"), {}),
         )  # fmt: skip
         if not self._files.create(_range_name(first.slot, last.next - 1), to_bytes(entry)):
-            for file in files:  # another compaction was first
+            for file in files:  # another compaction was faster
                 self._files.delete(f"{_DATA}/{file.name}")
             return 0
         return len(run)
 
     def sweep(self, batch: int, keep: Sequence[DataFile] = ()) -> None:
-        """Delete the files of a batch that no manifest names: those of failed attempts."""
+        """Delete the files of a batch that are not in `keep`: those of failed attempts."""
         folder = batch_folder(batch)
         committed = {file.name for file in keep}
         for name in self._files.names(f"{_DATA}/{folder}"):
@@ -425,10 +426,10 @@ class TopicWriter:
     def commit(
         self, batch: int, offsets: str, files: Sequence[DataFile], progress: Mapping[str, Progress] | None = None
     ) -> bool:
-        """Add a batch to the log; False, and its files are deleted, if it is there already.
+        """Add a batch to the log; if it is there already, delete its files and return False.
 
-        `offsets` is a digest of the input that the batch covers: a batch that is run again must cover the same. A
-        batch without files is added where the time columns have made progress, so that readers need not wait for rows.
+        `offsets` is a digest of the batch's input: a batch that runs again must have the same input. A batch without
+        files is added if the time columns have made progress, so that readers do not wait for rows.
         """
         if self._last is not None and batch <= self._last.batch:
             self._check_again(batch, offsets)
@@ -440,12 +441,12 @@ class TopicWriter:
             return False
         self._add(batch, offsets, files, progress or {})
         self.topic.sweep(batch, files)
-        if before is not None:  # an attempt that lost (speculation) may have gone on writing after its batch was done
+        if before is not None:  # a speculative attempt may still have written after its batch was committed
             self.topic.sweep(before.batch, before.files)
         return True
 
     def append(self, files: Sequence[DataFile]) -> bool:
-        """Add the next batch, whatever its number; False if another writer was faster."""
+        """Add the files as the next batch; return False if another writer was faster."""
         batch = 0 if self._last is None else self._last.batch + 1
         entry = Manifest(self._next, "batch", self._claim.epoch, self._claim.owner, batch, UNKNOWN, tuple(files))
         if not self._files.create(_name(entry.slot), to_bytes(entry)) and self.topic.manifest(entry.slot) != entry:
@@ -454,10 +455,10 @@ class TopicWriter:
         return True
 
     def announce(self, batch: int, offsets: str) -> None:
-        """Add a batch without files to the log, before it is written to somewhere else that has no such fence.
+        """Add a batch without files to the log, before it is written to another store that cannot fence writers.
 
-        Whoever claims the topic later finds the plan of this batch, and writes the same; before that, nobody else can
-        announce one. A batch that is there already must cover the same input.
+        A writer that claims the topic later finds the plan of this batch and writes the same; until it claims the
+        topic, it cannot announce a batch. A batch that is in the log already must have the same input.
         """
         if self._last is not None and batch <= self._last.batch:
             self._check_again(batch, offsets)
@@ -489,25 +490,25 @@ class TopicWriter:
             if entry.kind == "batch" and entry.batch <= batch:
                 if entry.batch == batch and UNKNOWN not in (offsets, entry.offsets) and entry.offsets != offsets:
                     raise TopicError(
-                        f"{self.topic.location}: batch {batch} was committed over other input; the checkpoint and the "
-                        "topic do not belong together: restore both, or start with a new path and a new checkpoint"
+                        f"{self.topic.location}: batch {batch} was committed with other input, so the checkpoint does "
+                        "not belong to the topic; restore both, or start with a new path and a new checkpoint"
                     )
                 return
 
 
 def create_topic(location: str, schema: str) -> Topic:
-    """Return the topic at a location, new or with this very schema."""
+    """Return the topic at a location: a new one, or an existing one with this schema."""
     check_place(location, schema)
     files = files_at(_plain(location), "path")
-    files.make_folder("")  # open to whom the umask allows: `create` would make it private
+    files.make_folder("")  # with the permissions of the umask; `create` would make it private
     about: dict[str, Any] = {"format": FORMAT, "schema": schema}
     if not files.create(_TOPIC, json.dumps(about).encode()):
-        check_place(location, schema)  # another was faster
+        check_place(location, schema)  # another writer was faster
     return Topic(location)
 
 
 def check_place(location: str, schema: str) -> None:
-    """Refuse a location that cannot be a topic with a schema; nothing is made."""
+    """Raise if a location cannot be a topic with this schema; nothing is created."""
     check_folder(location, "path")
     plain = _plain(location)
     if is_topic(plain):
@@ -518,13 +519,15 @@ def check_place(location: str, schema: str) -> None:
                 f"the rows have {schema}"
             )
     elif [name for name in files_at(plain, "path").names("") if name not in (_DATA, _LOG)]:
-        raise TopicError(f"path={location!r}: has other files; give a new directory, or one that this query wrote")
+        raise TopicError(
+            f"path={location!r}: the directory has other files; use a new one, or one that this query wrote"
+        )
 
 
 def check_reader(reader: str) -> None:
-    """Refuse a name that is no file's."""
+    """Raise if a reader's name cannot be a file name."""
     if not isinstance(reader, str) or not _READER.fullmatch(reader):
-        raise TopicError(f"reader={reader!r}: write letters, digits, dots, dashes and underscores")
+        raise TopicError(f"reader={reader!r}: not a valid name; use letters, digits, dots, dashes and underscores")
 
 
 def digest(text: str) -> str:
@@ -533,9 +536,9 @@ def digest(text: str) -> str:
 
 
 def plan_digest(plan: str) -> str:
-    """Return the digest of the input that a batch covers, by its file in the checkpoint's log of offsets.
+    """Return the digest of a batch's input, from its file in the checkpoint's offset log.
 
-    The first two lines are a version and what the batch's clock was; those after it the offsets of the inputs.
+    The first two lines are a version and the batch's watermark and time; the other lines are the inputs' offsets.
     """
     return digest("\n".join(plan.splitlines()[2:]))
 
@@ -545,7 +548,7 @@ def _who(owner: str) -> str:
 
 
 def _level(entry: Manifest) -> int:
-    """Return how many batches an entry stands for, in powers of ten."""
+    """Return how many batches an entry includes, in powers of ten."""
     return len(str(entry.next - entry.slot)) - 1
 
 

@@ -1,4 +1,4 @@
-"""What a writer has done beside its batches: small files made large, old ones let go."""
+"""The upkeep of a writer in the background: it compacts small files and deletes old ones."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from braided.storage.topic import Topic
 
 _log = logging.getLogger("braided")
 
-# Enough that a compaction is worth its start, few enough that a reader who comes late opens hundreds of files at most.
+# Enough batches that a compaction is worth its cost, and few enough that a late reader opens at most hundreds of files.
 _EVERY = 50
 
 
 class Rounds:
-    """Runs something beside the batches, in a thread of its own, after every so many of them; None runs nothing."""
+    """Calls `work` in a background thread after every `every` batches; None does nothing."""
 
     def __init__(self, name: str, work: Callable[[], object] | None, every: int = _EVERY) -> None:
         self._name = name
@@ -26,7 +26,7 @@ class Rounds:
         self._running: threading.Thread | None = None
 
     def after_batch(self) -> None:
-        """Start a round if it is time for one, and none is under way. The batch does not wait for it."""
+        """Start a round if it is due and none is running. The batch does not wait for it."""
         if self._work is None:
             return
         self._batches += 1
@@ -37,7 +37,7 @@ class Rounds:
         self._running.start()
 
     def wait(self) -> None:
-        """Return when no round is under way."""
+        """Return when no round is running."""
         if self._running is not None:
             self._running.join()
 
@@ -46,16 +46,19 @@ class Rounds:
             assert self._work is not None
             self._work()
         except Exception as error:
-            # The rows are safe and the query goes on; the next round tries again.
-            _log.warning("%s: was not compacted: %s", self._name, error)
+            # The rows are safe and the query continues; the next round tries again.
+            _log.warning("%s: not compacted, the next round tries again: %s", self._name, error)
 
 
 class Upkeep(Rounds):
-    """Compacts a topic, and deletes what is older than its newest entries."""
+    """Compacts a topic, and deletes all but its newest entries."""
 
     def __init__(self, topic: Topic, *, compact: bool, keep: int | None, every: int = _EVERY) -> None:
         if keep is not None and (type(keep) is not int or keep < 1):
-            raise TopicError(f"keep={keep!r}: write how many of the newest entries to keep, 1 or more; None keeps all")
+            raise TopicError(
+                f"keep={keep!r}: not a number of entries; write how many of the newest to keep, 1 or more; None keeps "
+                "all"
+            )
         self._topic = topic
         self._compact = compact
         self._keep = keep

@@ -1,4 +1,4 @@
-"""Results as Parquet files: row groups and files of bounded size, under names that no other attempt has."""
+"""Write results as Parquet files: row groups and files of bounded size, with names that are unique per attempt."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from braided.errors import TopicError
 from braided.storage.files import files_at
 
 CODECS = ("none", "snappy", "gzip", "brotli", "lz4", "zstd")
-"""How files may be compressed."""
-# A row group is what a reader of these files holds at once; a file is what one reading task gets.
+"""The compression codecs of files."""
+# A reader has one row group in memory at a time; one task reads one file.
 _GROUP_ROWS = 1 << 20
 _GROUP_BYTES = 64 << 20
 _FILE_BYTES = 512 << 20
@@ -33,9 +33,9 @@ class DataFile:
 
 @dataclass(frozen=True)
 class TableFile(DataFile):
-    """One file of a table, below the table's data: the values of its partition, and its footer, which has statistics.
+    """One file of a table, below the table's data: the values of its partition, and its footer with statistics.
 
-    Both cross to the driver, so that it commits the file without opening it.
+    Both are sent to the driver, so that it can commit the file without opening it.
     """
 
     values: tuple[str | int | None, ...] = ()
@@ -43,30 +43,30 @@ class TableFile(DataFile):
 
 
 class Writer(Protocol):
-    """Takes the rows of one attempt of one task, and makes files of them."""
+    """Writes the rows of one attempt of one task into files."""
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Take rows."""
 
     def close(self) -> list[DataFile]:
-        """Write what waits and return the files."""
+        """Write the waiting rows and return the files."""
 
     def discard(self) -> None:
-        """Delete what was written: the attempt has failed."""
+        """Delete the files of a failed attempt."""
 
 
 class Target(Protocol):
     """Where the tasks of a query write their files."""
 
     def writer(self, folder: str, task: int, schema: pa.Schema) -> Writer:
-        """Return a writer for one attempt of one task in a batch, whose folder is given."""
+        """Return a writer for one attempt of one task; `folder` is the folder of the batch."""
 
 
 @dataclass(frozen=True)
 class FileTarget:
     """Where the tasks of a query write their files: a folder for each batch.
 
-    With `file_bytes`, files end near this size as it is on disk, and have their footers with them (`TableFile`).
+    With `file_bytes`, files have about this size on disk, and are returned with their footers (`TableFile`).
     """
 
     data: str
@@ -84,7 +84,7 @@ def batch_folder(batch: int) -> str:
 
 
 class FileWriter:
-    """Writes the rows of one attempt of one task; there is no file where there was no row."""
+    """Writes the rows of one attempt of one task; without rows it writes no file."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class FileWriter:
         self._files = files_at(target.data, "path")
         self._prefix = prefix
         self._values = values
-        # Attempts of one task must not touch each other's files, and only the names of the one that ended well count.
+        # Attempts of one task must not touch each other's files; only the files of the successful attempt are used.
         self._stem = f"{task:05d}-{secrets.token_hex(8)}"
         self._schema = schema
         self._group_bytes = min(_GROUP_BYTES, target.file_bytes or _GROUP_BYTES)
@@ -111,7 +111,7 @@ class FileWriter:
         self._done: list[DataFile] = []
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Take rows; they are written as soon as there are enough for a row group."""
+        """Take rows, and write them when there are enough for a row group."""
         self._waiting.append(rows)
         self._rows += rows.num_rows
         self._bytes += rows.nbytes
@@ -120,7 +120,7 @@ class FileWriter:
 
     @property
     def waiting_bytes(self) -> int:
-        """How much waits to become a row group."""
+        """The size of the rows that wait to become a row group."""
         return self._bytes
 
     @property
@@ -129,12 +129,12 @@ class FileWriter:
         return self._open is not None
 
     def flush(self) -> None:
-        """Write what waits as a row group."""
+        """Write the waiting rows as a row group."""
         with self._room():
             self._write_group()
 
     def close(self) -> list[DataFile]:
-        """Write what waits and return the files. Further rows would go into a further file."""
+        """Write the waiting rows and return the files. Later rows would go into another file."""
         with self._room():
             self._write_group()
             self._close_file()
@@ -146,16 +146,16 @@ class FileWriter:
             yield
         except OSError as error:
             raise TopicError(
-                f"{self._target.data}: cannot be written: {error}; make room, or mend it, then start the query again: "
-                "it goes on from its checkpoint"
+                f"{self._target.data}: cannot write: {error}; free some space or fix the cause, then start the query "
+                "again: it continues from its checkpoint"
             ) from error
 
     def discard(self) -> None:
-        """Delete what was written: the attempt has failed."""
+        """Delete the files of a failed attempt."""
         if self._open is not None:
             name, sink, writer = self._open
             self._open = None
-            for part in (writer, sink):  # on a full disk, the end of the file cannot be written either
+            for part in (writer, sink):  # on a full disk, closing the file fails too
                 with contextlib.suppress(OSError):
                     part.close()
             self._files.delete(name)

@@ -1,1 +1,1 @@
-"""Event time: clocks, whom they trust, lateness and what expires."""
+"""Event time: clocks, which times they trust, lateness, and when rows expire."""

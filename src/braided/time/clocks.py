@@ -1,4 +1,4 @@
-"""Clocks per stream and the horizons behind which stored rows cannot match any more.
+"""The clock of each stream, and the horizons before which stored rows cannot match any more.
 
 ```
  left rows  l.t ------------------------------> r.t in [l.t + lo, l.t + hi]
@@ -7,8 +7,8 @@
  a right row leaves when  r.t - lo < clock_left  - K_left
 ```
 
-Precondition: all times are int64 microseconds. A clock that moves back, because it started with a
-wrong row, takes the horizons back; what has expired is gone.
+Precondition: all times are int64 microseconds. If a clock moves back, because it started with a wrong row, the
+horizons move back too; expired rows do not come back.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Times = npt.NDArray[np.int64]
 
 
 class _Stays:
-    """How long rows stay, of any time condition."""
+    """How long rows are stored, for any time condition."""
 
     lateness: tuple[int, ...]
 
@@ -33,7 +33,7 @@ class _Stays:
         raise NotImplementedError
 
     def patience(self, side: int) -> int:
-        """How far a stream goes on before a doubted row of it is given up (`braided.time.quarantine`)."""
+        """How far a stream must continue before its doubted rows are discarded (`braided.time.quarantine`)."""
         return self.retention(side) + self.lateness[side]
 
 
@@ -47,7 +47,7 @@ class Window(_Stays):
 
     @property
     def span(self) -> int:
-        """How far apart the times may be that one row meets."""
+        """How far apart the times of rows that match the same row may be."""
         return self.hi - self.lo
 
     def reach(self, probe: int) -> tuple[int, int]:
@@ -69,9 +69,9 @@ class Window(_Stays):
     def result_delay(self, side: int) -> int:
         """How far behind the largest result time seen a result's time of this side may be.
 
-        A result leaves when the later of its two rows arrives. If that is this side's row it is at most K
-        behind its own stream. If it is the other side's, at time o, it is at most K_other behind that stream,
-        and this side's time is within [o + low, o + high]: the span of the window behind the largest.
+        A result is returned when the later of its two rows arrives. If that is this side's row, it is at most K
+        behind its own stream. If it is the other side's row, at time o, it is at most K_other behind that stream.
+        This side's time is then within [o + low, o + high], so it is behind the largest by at most the window's span.
         """
         return max(self.lateness[side], self.lateness[1 - side] + self.hi - self.lo)
 
@@ -84,8 +84,8 @@ class Window(_Stays):
 class Span(_Stays):
     """The time condition of a join of n streams, max(t) - min(t) <= within, and each stream's lateness K.
 
-    A stored row x can be part of a new result as long as some *other* stream j can still bring a row that is not
-    late, at clock_j - K_j or after, within reach of it. So x leaves when that holds for none of them::
+    A stored row x can be part of a new result as long as some *other* stream j can still bring a row that is not late,
+    at clock_j - K_j or after, and is close enough to x. So x leaves when no other stream can::
 
         x.t + within < clock_j - K_j   for every other stream j
     """
@@ -113,7 +113,7 @@ class Span(_Stays):
         return clamp(oldest - self.within)
 
     def result_delay(self, side: int) -> int:
-        """How far behind the largest result time seen a result's time of this side may be: as `Window`'s."""
+        """How far behind the largest result time seen a result's time of this side may be, as for `Window`."""
         return max(self.lateness[side], max(self._others(side)) + 2 * self.within)
 
     def watermark_reach(self, side: int) -> int:
@@ -128,7 +128,7 @@ class Span(_Stays):
 class AsofSpan:
     """The times of an as-of join, and each stream's lateness K.
 
-    reach : how far the right horizon must be past a left row, at most, before the row leaves.
+    reach : how far the right horizon must at most be after a left row before the row leaves.
     tolerance : how far apart two rows of a result may be; None for any distance.
     back : whether a right row may be before its left row.
     """
@@ -141,8 +141,8 @@ class AsofSpan:
     def result_delay(self, side: int) -> int:
         """How far behind the largest result time seen a result's time of this side may be.
 
-        A left row that leaves is at most K behind its own stream if it has just come, and at most `reach` behind the
-        right horizon, before which all have left, if it has waited. Its right row is within the tolerance of it.
+        A left row that leaves is at most K behind its own stream if it has just arrived. If it has waited, it is at
+        most `reach` behind the right horizon, because earlier rows have left. Its right row is within the tolerance.
         """
         left = max(self.lateness[0], self.reach)
         spread = (self.tolerance or 0) * (self.back + (self.reach > 0))
@@ -158,7 +158,7 @@ class AsofSpan:
 class GroupSpan(_Stays):
     """The time conditions of several joins, each as (left stream, right stream, lo, hi), and each stream's lateness K.
 
-    A stored row leaves when that holds in every join that its stream is in.
+    A stored row leaves when it can leave in every join of its stream.
     """
 
     joins: tuple[tuple[int, int, int, int], ...]
@@ -171,7 +171,7 @@ class GroupSpan(_Stays):
         return min(window.horizon(role, (clocks[other],) * 2) for window, role, other in self._serving(side))
 
     def _serving(self, side: int) -> list[tuple[Window, int, int]]:
-        """Return the window, the role there and the other stream of each join that a stream is in."""
+        """Return the window, the stream's side in it and the other stream, for each join of a stream."""
         return [
             (
                 Window(lo, hi, (self.lateness[left], self.lateness[right])),
@@ -200,7 +200,7 @@ def late_in_task(
 ) -> tuple[npt.NDArray[np.bool_] | None, int]:
     """Return which rows are more than `lateness` behind the running maximum of times up to `top`, and that maximum.
 
-    None stands for no row at all, the usual case.
+    None means no row, which is the usual case.
     """
     if not len(times):
         return None, running_max

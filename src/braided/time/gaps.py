@@ -1,15 +1,16 @@
-"""Which gaps are usual between the rows of a stream: they tell a sparse stream from a wrong clock.
+"""The usual gaps between the rows of a stream: they distinguish a sparse stream from a wrong clock.
 
 ```
  [#]---2 h---[#]--1 h--[#]---2 h---[#]-----3 h-----[#]--------------- 1 year ---------------[#]
 ```
 
-Most rows of a sparse stream are hours apart. That one more is hours ahead says nothing against it; a year does. So a
-sparse stream may be silent for `SPARSE` of its usual gaps, the middle one of the last rows' gaps.
+Most rows of a sparse stream are hours apart. So a row that is hours ahead may be right, but a row that is a year ahead
+is probably wrong. A sparse stream may be silent for `SPARSE` times its usual gap, the median gap of its last rows.
 
-*Why a few wrong clocks do not matter.* A gap between two groups of rows weighs as much as the smaller of them has rows,
-one within a group weighs 1. So n wrong rows far away add gaps of weight n at most. Where all gaps weigh at least 2 n,
-half of that is the stream's own, which are shorter, and the middle gap, the lower one of two, is one of those.
+*Why a few wrong clocks do not matter.* The weight of a gap between two groups of rows is the number of rows in the
+smaller group; a gap within a group has weight 1. So n wrong rows far away add gaps with a weight of n at most. If all
+gaps weigh at least 2 n, at least half of the weight is from the stream's own gaps, which are shorter. So the lower
+median is one of these.
 """
 
 from __future__ import annotations
@@ -21,16 +22,17 @@ from typing import NamedTuple
 from braided.time.trust import Cluster
 
 SPARSE = 8
-"""Of rows that come at random, one gap in 256 is longer than eight times the middle one."""
-# So many last rows count. Gaps of less weight together say nothing: two wrong rows are to make no difference.
+"""If rows come at random, one gap in 256 is longer than eight times the median gap."""
+
+# How many last rows count, and the least weight of all gaps: two wrong rows must not make a difference.
 _ROWS = 16
 _LEAST = 4
-# What is left of a group of rows when it is forgotten.
+# A group with fewer rows than this, after fading, is removed.
 _FORGOTTEN = 0.25
 
 
 class Group(NamedTuple):
-    """Rows close together: the first and the last time, how many rows, and what the gaps between them weigh."""
+    """Rows close together: the first and the last time, the number of rows, and the weight of the gaps between them."""
 
     first: int
     last: int
@@ -52,7 +54,7 @@ class Gaps:
         self.recent = [Group(int(first), int(last), rows, inner) for first, last, rows, inner in recent]
 
     def take(self, clusters: Sequence[Cluster], jump: int) -> None:
-        """Take the clusters of a batch: what is less than a jump apart is one group."""
+        """Add the clusters of a batch: rows that are less than a jump apart are one group."""
         groups: list[Group] = []
         for new in sorted([*self.recent, *(Group(*cluster, cluster.rows - 1) for cluster in clusters)]):
             if not groups or new.first - groups[-1].last > jump:
@@ -66,7 +68,7 @@ class Gaps:
         self.recent = [_faded(group, fade) for group in groups if group.rows * fade >= _FORGOTTEN]
 
     def usual(self) -> int | None:
-        """Return the middle gap, the lower one of two; None where gaps are too few."""
+        """Return the lower median gap; None if there are too few gaps."""
         groups = self.recent
         gaps = [(int((g.last - g.first) / g.inner), g.inner) for g in groups if g.inner > 0]
         gaps += [(b.first - a.last, min(a.rows, b.rows)) for a, b in pairwise(groups)]
@@ -78,6 +80,6 @@ class Gaps:
 
 
 def _faded(group: Group, fade: float) -> Group:
-    """Return fewer rows, the last ones, as far apart as before."""
+    """Return the last part of a group, with the same distances between rows."""
     first = group.last - int((group.last - group.first) * fade)
     return Group(first, group.last, group.rows * fade, group.inner * fade)

@@ -1,4 +1,4 @@
-"""What a user may say about learned lateness: `Lateness`, checked where it is written."""
+"""The settings for learning a lateness: `Lateness`, which checks its values."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from braided.errors import OptionError
 class Lateness:
     """How K, the lateness of a stream, is learned from the delays of its rows.
 
-    Without `recall`, K is the largest delay of the last `memory` of event time plus `margin` standard deviations
-    of the delays: up at once, down slowly. With `recall`, K is the smallest that keeps this share of the results
-    (of the rows in order, for `order`). K stays between `floor` and `ceiling`; a row later than `ceiling` has a
-    broken clock: it is counted and not learned from.
+    Without `recall`, K is the largest delay in the last `memory` of event time, plus `margin` standard deviations of
+    the delays. It rises at once and falls slowly. With `recall`, K is the smallest lateness that keeps this share of
+    the results (for `order`, of the rows in order). K stays between `floor` and `ceiling`. A row that is later than
+    `ceiling` has a wrong clock: it is counted, but K is not learned from it.
 
-    `measure="arrival"` takes a row's delay when it arrives; `"next"` takes it at the next row that sets the
-    clock, as in "Dynamic Low-Latency Distributed Event Processing", section 4.1. `clock_rows` says which rows
-    set the clock: a predicate that gives a mask of a batch.
+    `measure="arrival"` measures a row's delay when it arrives; `"next"` measures it at the next row that sets the
+    clock, as in "Dynamic Low-Latency Distributed Event Processing", section 4.1. `clock_rows` is a function of a batch
+    that returns which of its rows set the clock.
 
     >>> Lateness(margin=0, floor="0 seconds").memory_us
     300000000
@@ -50,17 +50,17 @@ class Lateness:
         if self.floor_us < 0:
             raise OptionError(f"floor={self.floor!r}: negative; write '0 seconds' or more")
         if self.memory_us <= 0:
-            raise OptionError(f"memory={self.memory!r}: nothing would be remembered; write '5 minutes'")
+            raise OptionError(f"memory={self.memory!r}: not above 0; write '5 minutes'")
         if self.ceiling_us < max(1, self.floor_us):
-            raise OptionError(f"ceiling={self.ceiling!r}: below floor={self.floor!r}; write a longer one")
+            raise OptionError(f"ceiling={self.ceiling!r}: below floor={self.floor!r}; write a longer duration")
         if self.measure not in ("arrival", "next"):
-            raise OptionError(f"measure={self.measure!r}: write 'arrival' or 'next'")
+            raise OptionError(f"measure={self.measure!r}: unknown value; write 'arrival' or 'next'")
         if self.measure == "next" and self.recall is not None:
-            raise OptionError("measure='next': has no recall target; leave out recall= or write measure='arrival'")
+            raise OptionError("measure='next': cannot be used with recall=; omit recall= or write measure='arrival'")
         if self.measure == "arrival" and self.clock_rows is not None:
-            raise OptionError("clock_rows=: only measure='next' uses it; write measure='next' or leave it out")
+            raise OptionError("clock_rows=: only measure='next' uses it; write measure='next' or omit clock_rows=")
         if self.clock_rows is not None and not callable(self.clock_rows):
-            raise OptionError(f"clock_rows={self.clock_rows!r}: not a predicate; write a function of a batch")
+            raise OptionError(f"clock_rows={self.clock_rows!r}: not a function; write a function of a batch")
 
     @cached_property
     def floor_us(self) -> int:
@@ -74,7 +74,7 @@ class Lateness:
 
     @cached_property
     def ceiling_us(self) -> int:
-        """The largest K, and the largest delay that is learned from, in microseconds."""
+        """The largest K, and the largest delay that counts for learning, in microseconds."""
         return parse_duration(self.ceiling, "ceiling")
 
 

@@ -1,7 +1,7 @@
-"""Handing a learned lateness on: results carry, in a last column, how late the next operator must expect them.
+"""Propagation of a learned lateness: the last column of results has the lateness that the next operator must expect.
 
-The paper sends a pseudo event when K grows. Here every row of a batch carries the delay that follows from the K of the
-batch before, and the next operator takes it off again. So it waits long enough before the first late result comes.
+The paper sends a pseudo event when K grows. Here every row of a batch has the delay that follows from the K of the
+previous batch, and the next operator removes this column. So it waits long enough before the first late result comes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class PropagatedDelay:
 def append_delay(
     pieces: Generator[pa.RecordBatch, None, Any], delay: int | None
 ) -> Generator[pa.RecordBatch, None, Any]:
-    """Yield pieces with the column, all of it one value; return what they return."""
+    """Yield the pieces with the column, which has one value; return the generator's result."""
     while True:
         try:
             piece = next(pieces)
@@ -52,12 +52,12 @@ def append_delay(
 
 @dataclass
 class DelayColumn:
-    """Takes the column off a task's rows and keeps the largest delay in it."""
+    """Removes the column from a task's rows and keeps the largest delay in it."""
 
     delay: int | None = None
 
     def take(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches without the column; those that have none as they are."""
+        """Yield the batches without the column; batches that do not have it are not changed."""
         for batch in batches:
             if batch.schema.names[-1:] != [COLUMN]:
                 yield batch

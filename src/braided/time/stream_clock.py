@@ -1,6 +1,6 @@
-"""What all workers know of one stream's time: its clock, its lateness, whether it is idle. Kept in their state.
+"""The time of one stream: its clock, its lateness, and whether it is idle. Every worker has it in its state.
 
-All router tasks send all workers the same summaries, so every worker computes the same.
+All router tasks send the same summaries to all workers, so every worker computes the same values.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from braided.time.learning.next_delays import NextDelays
 from braided.time.quarantine import StreamProgress
 from braided.time.trust import JUMP, QUORUM, Cluster, Trust
 
-# So many changes of K are remembered for the report.
+# How many changes of K are kept for the report.
 _HISTORY = 32
 
 
 @dataclass
 class StreamTime:
-    """What all router tasks of a batch together saw of one input."""
+    """The summary of one input from all router tasks of a batch."""
 
     rows: int = 0
     null_times: int = 0
@@ -34,21 +34,21 @@ class StreamTime:
     clusters: list[Cluster] = field(default_factory=list)
     delays: list[Delays | NextDelays] = field(default_factory=list)
     propagated_delay: int | None = None
-    """How late an operator before this one says its results may be."""
+    """How late the results of a previous operator may be, as that operator reports it."""
     top: int | None = None
-    """The largest time of all rows, also of those that set no clock."""
+    """The largest time of all rows, including rows that set no clock."""
     promise: Progress | None = None
-    """How far the stream has come, where its writer says so: it is read from a topic."""
+    """The progress of the stream, if it is read from a topic whose writer reports it."""
 
     @property
     def last(self) -> int | None:
-        """The largest time, whether it is to be trusted or not."""
+        """The largest time, trusted or not."""
         known = [time for time in (self.top, self.clusters[-1].last if self.clusters else None) if time is not None]
         return max(known, default=None)
 
 
 def lateness_options(lateness: Sequence[int | Lateness]) -> list[int | str]:
-    """Return what an operator's options say of its streams' lateness; of a function only that there is one."""
+    """Return the lateness of streams for an operator's options; for a function only that there is one."""
     return [
         k if isinstance(k, int) else repr(replace(k, clock_rows=None)) + " with clock_rows" * (k.clock_rows is not None)
         for k in lateness
@@ -56,20 +56,20 @@ def lateness_options(lateness: Sequence[int | Lateness]) -> list[int | str]:
 
 
 def jump_of(lateness: int | Lateness) -> int:
-    """Return how far ahead of every stream's clock a time must be to be doubted; a lateness is never longer."""
+    """Return how far ahead of every clock a time must be to be doubted; it is never shorter than the lateness."""
     return max(JUMP, lateness) if isinstance(lateness, int) else lateness.ceiling_us
 
 
 class StreamClock:
     """One stream's clock and lateness K, from batch to batch.
 
-    A topic carries how far its stream has come. Where the lateness would be learned, and no recall is asked for, that
-    promise is the clock, and K is 0: no row is doubted and no lateness learned, whatever times the rows have. It ends
-    with a batch that brings rows without a promise; then clock and K are those of the rows.
+    A topic contains the progress of its stream. If the lateness would be learned, without a recall target, this promise
+    is the clock, and K is 0: no row is doubted and no lateness is learned, for any times of the rows. This ends with a
+    batch whose rows come without a promise; then clock and K follow the rows.
 
     lateness : K in microseconds, or how to learn it.
-    reach : for a join, the span of its window: what learning under a target of recall needs to know.
-    idle : after so many microseconds without rows the stream no longer holds others back.
+    reach : for a join, the span of its window, which learning with a recall target needs.
+    idle : after how many microseconds without rows other streams do not wait for this one any longer.
     """
 
     def __init__(self, lateness: int | Lateness, reach: int | None = None, idle: int | None = None) -> None:
@@ -83,33 +83,33 @@ class StreamClock:
         self._heard: int | None = None
         self._history: list[list[int | None]] = []
         self.promise: Progress | None = None
-        """What the stream's writer says of it, in the last batch."""
+        """The progress that the stream's writer reported in the last batch."""
 
     @property
     def clock(self) -> int | None:
-        """The largest trustworthy time seen, or the time that is promised."""
+        """The largest trusted time seen, or the promised time."""
         if self.promise is not None:
             return None if self.promise.until == MIN_TIME else self.promise.until
         return self.trust.clock
 
     @property
     def settled(self) -> bool:
-        """Whether the clock counts: rows expire and leave by it, and it vouches for others."""
+        """Whether the clock counts: rows expire and leave by it, and it confirms the times of other streams."""
         return self.promise is not None or self.trust.settled
 
     @property
     def counted(self) -> int | None:
-        """The clock, once it counts."""
+        """The clock if it counts, or else None."""
         return self.clock if self.settled else None
 
     @property
     def progress(self) -> StreamProgress:
-        """How far the stream has gone on row by row."""
+        """How far the stream has continued, row by row."""
         return self.trust.gone
 
     @property
     def lateness(self) -> int:
-        """K, as of the last batch."""
+        """K after the last batch."""
         if self._fixed is not None:
             return self._fixed
         if self.promise is not None:
@@ -119,7 +119,7 @@ class StreamClock:
 
     @property
     def idle(self) -> bool:
-        """Whether the stream has been silent for so long that it holds nobody back."""
+        """Whether the stream has been silent for so long that other streams do not wait for it."""
         return self._idle_after is not None and self.silent >= self._idle_after
 
     @property
@@ -129,7 +129,7 @@ class StreamClock:
 
     @property
     def limit(self) -> int:
-        """The last time that the stream vouches for."""
+        """The last time that the stream confirms."""
         if self.promise is not None:
             known = [self.promise.until, *([] if self.trust.top is None else [self.trust.top])]
             return clamp(max(known) + self.jump)
@@ -151,10 +151,10 @@ class StreamClock:
         missed: int | None = None,
         wide: int | None = None,
     ) -> None:
-        """Take what a batch showed; `moment` is when it ran, where that is known.
+        """Update the clock with the summary of a batch; `moment` is when the batch ran, if that is known.
 
-        `others` is the largest clock beside it that counts, `wide` how far ahead a row may be in a sparse stream, and
-        `missed` how many of its rows came too late, where one worker sees all.
+        `others` is the largest clock of the other streams that counts, `wide` is how far ahead a row may be in a sparse
+        stream, and `missed` is how many of its rows came too late, if one worker sees all rows.
         """
         takes = self._learner is not None and self._learner.spec.recall is None
         if takes and (seen.promise is not None or seen.rows):
@@ -162,7 +162,7 @@ class StreamClock:
         before = self.clock
         self.trust.update(seen.clusters, self.jump, others, wide)
         if seen.last is not None:
-            # Rows that set no clock are stored too: an assignment lives as long as they can match.
+            # Rows that set no clock are stored too, and an assignment is alive as long as they can match.
             self.trust.top = seen.last if self.trust.top is None else max(self.trust.top, seen.last)
         if self._learner is not None and seen.propagated_delay is not None:
             self._learner.hint(seen.propagated_delay)
@@ -173,7 +173,7 @@ class StreamClock:
             self.silent = max(0, moment - self._heard)
 
     def _learn(self, before: int | None, tasks: list[Delays | NextDelays], missed: int | None) -> None:
-        """Learn K from tasks whose times are near the clock, or from all while no row has set it."""
+        """Learn K from tasks whose times are near the clock, or from all tasks until a row has set the clock."""
         if self.promise is not None:
             return
         tasks = [task for task in tasks if self.clock is None or task.largest <= self.limit]
@@ -222,9 +222,9 @@ def update_all(
     moment: int | None,
     missed: Sequence[int] | None = None,
 ) -> None:
-    """Update the clocks of streams that stand beside each other; each sees where the others were before.
+    """Update the clocks of an operator's streams together; each uses the others' clocks from before the batch.
 
-    If one of them is not sparse, it vouches for the others, and no gap is usual.
+    If one of the streams is not sparse, it confirms the times of the others, and longer gaps are not allowed.
     """
     before = [clock.counted for clock in clocks]
     for clock, stream in zip(clocks, seen, strict=True):
@@ -241,7 +241,7 @@ def update_all(
 
 
 def _confirm_together(clocks: Sequence[StreamClock], wide: int) -> None:
-    """Let clocks count that are near each other, once enough rows of all of them have been there."""
+    """Let clocks that are near each other count when they had enough rows together."""
     known = [(clock.clock, clock) for clock in clocks if clock.clock is not None]
     for at, clock in known:
         near = max(clock.jump, wide)
@@ -249,14 +249,15 @@ def _confirm_together(clocks: Sequence[StreamClock], wide: int) -> None:
 
 
 def all_idle(clocks: Sequence[StreamClock]) -> bool:
-    """Whether every stream has been silent for so long that what waits is to wait no longer."""
+    """Whether all streams are idle, so that waiting rows are released."""
     return all(clock.idle for clock in clocks)
 
 
 def all_safe(clocks: Sequence[StreamClock]) -> int:
-    """Return the time before which nothing comes any more from any stream that is not idle.
+    """Return the time before which no stream that is not idle brings rows any more.
 
-    If all are idle, that is the time after the largest clock that counts: nothing waits for rows that may never come.
+    If all are idle, this is the time after the largest clock that counts, so that no row waits for rows that may never
+    come.
     """
     if all_idle(clocks):
         counted = [clock.counted for clock in clocks if clock.counted is not None]
@@ -265,5 +266,5 @@ def all_safe(clocks: Sequence[StreamClock]) -> int:
 
 
 def safe_of(clocks: Sequence[StreamClock], side: int) -> int:
-    """Return the time before which nothing comes any more from one stream; if it is idle, from the others."""
+    """Return the time before which one stream brings no rows any more; if it is idle, that of all streams."""
     return all_safe(clocks) if clocks[side].idle else clocks[side].safe

@@ -1,21 +1,20 @@
-"""Which times may move a clock: those of the crowd, to which most rows belong. One device years ahead is never that.
+"""Which times may move a clock: those of the majority of rows. A single device that is years ahead cannot move it.
 
 ```
  behind                     near the clock                          ahead: doubted
  --[####]------- jump -------[##########################|clock]------- jump -------[#]-->
 ```
 
-Times less than `jump` apart belong together. Rows near the clock move it. Rows ahead of it move it only once most rows
-are there, as after an outage. If the clock itself has started with a wrong row, rows behind it take it back on the same
-condition. The clock then *leaps* to where the middle one of those rows is: of rows that are hours apart, as a sparse
-stream has them, no single one decides.
+Times less than `jump` apart belong together. Rows near the clock move it. Rows ahead of it move it only when most rows
+are there, for example after an outage. If the clock started with a wrong row, rows behind it move it back by the same
+rule. The clock then *leaps* to the median of these rows: in a sparse stream, whose rows are hours apart, no single row
+decides.
 
-A sparse stream may be silent for longer than a jump: rows are near its clock as far as its usual gaps reach
+A sparse stream may be silent for longer than a jump: rows are near its clock if they are within its usual gaps
 (`braided.time.gaps`).
 
-A clock *counts*, is settled, once as many rows of all streams have been near it as may decide a vote, or another clock
-that counts has got there. Until then nothing expires by it and nothing leaves: the first row of a stream may be the
-wrong one.
+A clock *counts* (is settled) when enough rows of all streams to decide a vote have been near it, or when another clock
+that counts has reached it. Until then no row expires or leaves by it, because the first row of a stream may be wrong.
 """
 
 from __future__ import annotations
@@ -33,16 +32,17 @@ from braided.time.quarantine import VOTERS, StreamProgress
 Times = npt.NDArray[np.int64]
 
 JUMP = 3_600_000_000
-"""An hour: delays and gaps within a live stream are shorter, and broken clocks are mostly off by more."""
+"""One hour: delays and gaps in a live stream are shorter, and wrong clocks usually differ by more."""
 _MOST_CLUSTERS = 32
 QUORUM = 8
-"""Fewer rows do not decide."""
-# What is left of a row's vote when it is forgotten.
+"""Fewer rows than this do not decide."""
+
+# A vote with less weight than this, after fading, is removed.
 _FORGOTTEN = 1 / 64
 
 
 class Cluster(NamedTuple):
-    """Rows whose times are close together: the first and the last time, and how many rows or what their votes weigh."""
+    """Rows whose times are close together: the first and the last time, and the number of rows or weight of votes."""
 
     first: int
     last: int
@@ -52,7 +52,7 @@ class Cluster(NamedTuple):
 def clusters_of(times: Times, jump: int) -> list[Cluster]:
     """Return the clusters of some rows' times, ascending, at most 32.
 
-    Cost: two passes where all times are within a jump of each other, else a sort.
+    Cost: two passes if all times are within a jump of each other, or else a sort.
 
     >>> clusters_of(np.array([5, 1, 100, 3]), 10)
     [Cluster(first=1, last=5, rows=3), Cluster(first=100, last=100, rows=1)]
@@ -73,7 +73,7 @@ def clusters_of(times: Times, jump: int) -> list[Cluster]:
 
 
 def merge_clusters(clusters: Iterable[Cluster], jump: int) -> list[Cluster]:
-    """Return the clusters that some rows make together: those closer than a jump become one.
+    """Merge clusters that are closer than a jump.
 
     >>> merge_clusters([Cluster(0, 5, 3), Cluster(40, 50, 1), Cluster(9, 12, 2)], 10)
     [Cluster(first=0, last=12, rows=5), Cluster(first=40, last=50, rows=1)]
@@ -95,7 +95,7 @@ def _joined(a: Cluster, b: Cluster) -> Cluster:
 
 
 def largest(clusters: Iterable[Cluster]) -> Cluster:
-    """Return the cluster of most rows; of equal ones the earliest, which expires nothing."""
+    """Return the cluster with the most rows; among equal ones the earliest, which expires no rows."""
     return max(clusters, key=lambda cluster: (cluster.rows, -cluster.first))
 
 
@@ -114,9 +114,9 @@ def _weight(clusters: Iterable[Cluster]) -> float:
 
 @dataclass
 class Trust:
-    """A stream's clock, moved by trustworthy times only. Equal inputs give equal clocks, on every worker.
+    """A stream's clock, which only trusted times move. Equal inputs give equal clocks on every worker.
 
-    It looks at a batch as a whole, so it is the same for every order of rows within a batch.
+    It uses a batch as a whole, so the order of rows within a batch does not matter.
 
     >>> trust = Trust()
     >>> trust.update([Cluster(0, 5, 100), Cluster(10**15, 10**15, 2)], JUMP)
@@ -128,18 +128,19 @@ class Trust:
     settled: bool = False
     """Whether the clock counts."""
     top: int | None = None
-    """The largest time seen, whether it is to be trusted or not."""
+    """The largest time seen, trusted or not."""
     gone: StreamProgress = field(default_factory=StreamProgress)
     near: float = 0
     ahead: list[Cluster] = field(default_factory=list)
     behind: list[Cluster] = field(default_factory=list)
-    """The votes of the last rows, as they were when they arrived."""
+    """The votes of the last rows, as of their arrival."""
 
     def update(self, clusters: list[Cluster], jump: int, others: int | None = None, wide: int | None = None) -> None:
-        """Take the clusters of a batch and move the clock. `others` is the largest clock beside it that counts.
+        """Move the clock by the clusters of a batch. `others` is the largest clock of the other streams that counts.
 
-        A sparse stream may have longer gaps than a jump: alone in a batch, a time that the others have reached counts,
-        and `wide` is how far ahead a row may be and still be near the clock, where that is more than a jump.
+        A sparse stream may have gaps longer than a jump. If no row of the batch is near the clock, a time that the
+        other streams have reached counts. `wide` is how far ahead a row may be to be near the clock, if that is more
+        than a jump.
         """
         if clusters:
             self.top = clusters[-1].last if self.top is None else max(self.top, clusters[-1].last)
@@ -151,18 +152,18 @@ class Trust:
         self.confirm(jump, others)
 
     def _reach(self, wide: int) -> None:
-        """Move the clock on to rows that were doubted while longer gaps were not known to be usual."""
+        """Move the clock to rows that were doubted before longer gaps became usual."""
         while self.clock is not None and self.ahead and self.ahead[0].first - self.clock <= wide:
             vote = self.ahead.pop(0)
             self.clock, self.near = max(self.clock, vote.last), self.near + vote.rows
 
     def confirm(self, jump: int, others: int | None) -> None:
-        """Let the clock count once enough rows, or `others`, have been there."""
+        """Let the clock count when enough rows were near it, or when `others` has reached it."""
         if self.clock is not None and (self.near >= QUORUM or (others is not None and self.clock - others <= jump)):
             self.settled = True
 
     def _start(self, clusters: list[Cluster], jump: int, others: int | None) -> None:
-        """Choose where a clock begins: where others have been, or else with the most rows."""
+        """Choose the first clock: a time that other streams have reached, or else the cluster with the most rows."""
         reached = [cluster for cluster in clusters if others is not None and cluster.first - others <= jump]
         alone = self.clock is not None and others is not None and self.clock - others > jump
         if self.clock is None or (reached and alone and not self.settled):
@@ -170,7 +171,7 @@ class Trust:
             self.near, self.ahead, self.behind = 0, [], []
 
     def _move(self, clusters: list[Cluster], jump: int, reached: int, others: int | None) -> None:
-        """Let clusters vote; those `reached` beyond the clock of others are vouched for."""
+        """Let clusters vote; those at most `reached` after `others` are confirmed by it."""
         assert self.clock is not None
         clock, settled = self.clock, self.settled
         self._fade(jump)
@@ -196,7 +197,7 @@ class Trust:
             self.gone = self.gone.further(self.clock - clock, int(_weight(near)))
 
     def _fade(self, jump: int) -> None:
-        """Let older votes weigh less; those ahead that the clock has come near to are votes for it."""
+        """Reduce the weight of older votes; votes ahead that the clock has reached become votes for it."""
         assert self.clock is not None
         reached = self.clock + jump
         self.near += _weight(vote for vote in self.ahead if vote.first <= reached)
@@ -227,7 +228,7 @@ class Trust:
 
 
 def in_largest(times: Times, clusters: list[Cluster]) -> npt.NDArray[np.bool_] | slice:
-    """Return which rows belong to the largest cluster: those on which a task may measure delays."""
+    """Return which rows belong to the largest cluster, whose delays a task may measure."""
     if len(clusters) <= 1:
         return slice(None)
     main = largest(clusters)

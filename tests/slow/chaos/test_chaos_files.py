@@ -89,8 +89,8 @@ def found(spark: SparkSession, home: Path, *, direct: bool = True) -> Counter[An
     [
         ("check", True, "No space left on device"),
         ("out", False, "TASK_WRITE_FAILED|No space left on device"),
-        ("out", True, "cannot (be written|write).*No space left on device; make room"),
-        ("control", True, "cannot write (pins/|.check-).*No space left on device; make room"),
+        ("out", True, "cannot (be written|write).*No space left on device; free some space"),
+        ("control", True, "cannot write (pins/|.check-).*No space left on device; free some space"),
     ],
 )
 def test_a_full_disk_stops_the_query_and_room_lets_it_go_on(

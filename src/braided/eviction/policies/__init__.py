@@ -1,1 +1,1 @@
-"""Eviction policies, one a file, and what they learn from."""
+"""Eviction policies, one per file, and the counts and percentiles that they learn from."""

@@ -1,9 +1,9 @@
-"""AGE: a row is kept until the age at which it has paid most per time (section 3.2; Srivastava and Widom, 2004).
+"""AGE: a row is kept until the age with the most matches per time (section 3.2; Srivastava and Widom, 2004).
 
-How long that is, is learned from the ages at which stored rows find matches. Per stream, by age in BINS equal steps of
-the retention: matches found, and rows that left. A row that left in bin j has lived through all bins before it and half
-of j, on average. That gives p(j), the matches of a row in bin j, and the age that is best to keep a row for, k, where
-p(0) + ... + p(k) over k is largest.
+This age is learned from the ages at which stored rows match. Each stream has two counts per bin of age, with BINS equal
+bins of the retention: matches, and rows that left. A row that left in bin j was stored during all bins before j and, on
+average, half of j. This gives p(j), the matches of a row in bin j. The best age k is the one for which
+p(0) + ... + p(k) divided by k is largest.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from braided.eviction.sections import Facts, Reader, Writer, require
 from braided.routing.hash_kernels import mix
 
 BINS = 128
-_EXPLORED = np.uint64(255)  # one row in 256 is kept for the whole window
+_EXPLORED = np.uint64(255)  # one row of 256 is kept for the whole window
 
 
 class Ages(NamedTuple):
-    """What AGE knows: per stream the best age so far, and matches and exits by bin of age."""
+    """The state of AGE: for each stream the best age so far, and matches and exits by bin of age."""
 
     period: int
     hinted: int
@@ -42,7 +42,7 @@ def age_bin(age: int, retention: int) -> int:
 
 @in_place
 def learn_ages(keep: Ints, streams: Records, matches: Reals, exits: Reals) -> None:
-    """Set the age to keep rows of each stream for from what was seen, and let half of it fade."""
+    """Set the best age of each stream from the counts, and halve the counts."""
     for s in range(len(keep)):
         lived = 0.0
         for j in range(BINS):
@@ -100,16 +100,16 @@ def _ended(state: State, learned: Ages) -> None:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class AGE(Policy):
-    """Keep every row of a stream for the same time k, then let it give way; while none is that old, refuse newcomers.
+    """Keeps every row of a stream for the same time k, then it can be evicted. If no row is older, refuses newcomers.
 
-    k is learned per stream from the ages at which matches happen. A row keeps the k that was known when it came. One
-    row in 256, picked by its content, is kept for the whole window, so that ages beyond k stay known.
+    k is learned per stream from the ages at which matches happen. A row keeps the k from its arrival. One row of 256,
+    chosen by its content, is kept for the whole window, so that matches at ages above k are still seen.
 
-    per_row : take each row's own k from the `hints` of the events, in microseconds: what the paper's evaluation does,
-        with the future known. For benchmarks.
-    period : events between two looks at what was learned; default: the capacity, at least 1,024.
+    per_row : use each row's own k from the `hints` of the events, in microseconds. The paper's evaluation does this
+        with a known future. For benchmarks.
+    period : after how many events k is learned again; default: the capacity, at least 1,024.
 
-    Cost: 180 bytes a row of capacity, and 2 KB a stream.
+    Cost: 180 bytes per row of capacity, and 2 KB per stream.
 
     >>> AGE(period=5000)
     AGE(period=5000)
@@ -129,16 +129,16 @@ class AGE(Policy):
 
     @property
     def hooks(self) -> Hooks:
-        """Note the ages of matches and of rows that go, and learn from them."""
+        """The hooks, which count the ages of matches and of removed rows, and learn from them."""
         return Hooks(left=_left, by_chain=_by_chain, row_matched=_row_matched, newcomer=_newcomer, ended=_ended)
 
     @property
     def hinted(self) -> bool:
-        """Whether each row's k comes with it."""
+        """Whether each event has its own k."""
         return self.per_row
 
     def learned(self, shape: Shape) -> Ages:
-        """Return the whole retention as the age to keep rows for, and nothing seen."""
+        """Return the state at the start: the best age is the whole retention, and all counts are 0."""
         period = self.period or max(1024, shape.capacity)
         keep = np.maximum(0, np.array(shape.retention, np.int64))
         seen = [np.zeros((shape.streams, BINS), np.float64) for _ in range(2)]
@@ -159,7 +159,7 @@ class AGE(Policy):
         return learned
 
     def save_credits(self, learned: Ages, rows: Stored, credits: Reals, write: Writer) -> None:
-        """Write credits, which are times, as ages: they are few."""
+        """Write credits, which are times, as ages, because there are only few different ages."""
         write.reals(credits if self.per_row else credits - rows.times)
 
     def load_credits(self, learned: Ages, rows: Stored, read: Reader) -> Reals:
@@ -169,7 +169,7 @@ class AGE(Policy):
         return values if self.per_row else values + rows.times.astype(np.float64)
 
     def adopt(self, learned: Ages, rows: Adopted) -> Reals:
-        """Keep rows for as long as a small buffer has found best."""
+        """Keep rows for the age that a small buffer has learned."""
         learned.keep[:] = rows.shadow.keep
         until: Reals = rows.stored.times.astype(np.float64) + learned.keep[rows.stored.streams]
         return until

@@ -1,7 +1,8 @@
-"""What PROB and RECENT share: a row is worth how often its key was seen in the other streams, and that is its credit.
+"""The common part of PROB and RECENT: a row's credit is how often its key has occurred in the other streams.
 
-All rows of one key and stream have one credit, so it is their chain's: an occurrence raises it for all of them at once.
-PROB counts all occurrences alike, in RECENT they fade (`braided.eviction.policies.counts` and `fading`).
+All rows of one key and stream have the same credit, so it is stored in their chain: an occurrence raises it for all of
+them at once. PROB counts all occurrences equally; in RECENT older occurrences count less (`counts` and `fading` in
+`braided.eviction.policies`).
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from braided.eviction.records import Bytes, Ints, Reals, Records, State, UInt64s
 from braided.eviction.sections import Facts, Reader, Writer, require
 
 HEAD = np.dtype([("keys", np.int64), ("time", np.int64), ("looked", np.int64), ("noted", np.int64)])
-"""The keys in the table; for counts that fade, the time of the last look at the clock, and the occurrences noted."""
+"""The number of keys in the table; for fading counts, the last time at which counts faded, and the occurrences."""
 
 
 class KeyCounts(NamedTuple):
-    """Counts of keys, in which each stream has one column or one per memory.
+    """Counts of keys; each stream has one column, or one per memory.
 
-    mask : the bits by which a key is known. most : keys that counts which fade are kept of. weights, factors : what an
-        occurrence counts as since the last look at the clock, per memory, and what turns a count into worth.
+    mask : the bits of a key that are used. most : the largest number of keys for fading counts. weights, factors : per
+        memory, the weight of an occurrence since the last fading, and the factor from a count to a credit.
     """
 
     head: Records
@@ -41,7 +42,7 @@ class KeyCounts(NamedTuple):
 
 
 def new_counts(streams: int, keys: int) -> KeyCounts:
-    """Return counts that do not fade, of nothing so far, in a table for so many keys."""
+    """Return empty counts that do not fade, in a table for this number of keys."""
     places = power_of_two(2 * keys)
     return KeyCounts(
         head=np.zeros(1, HEAD),
@@ -59,13 +60,13 @@ def new_counts(streams: int, keys: int) -> KeyCounts:
 
 @in_place
 def worth_at(counts: Ints, factors: Reals, at: int, stream: int) -> float:
-    """Return how often the key at a place of the table was seen in the other streams."""
+    """Return how often the key at a place of the table has occurred in the other streams."""
     memories = len(factors)
     total = 0.0
     for j in range(memories):
         seen = -counts[at, stream * memories + j]
         c = j
-        while c < counts.shape[1]:  # a range with this step is a division
+        while c < counts.shape[1]:  # a range with this step would need a division
             seen += counts[at, c]
             c += memories
         total += float(seen) * factors[j]
@@ -74,7 +75,7 @@ def worth_at(counts: Ints, factors: Reals, at: int, stream: int) -> float:
 
 @compiled
 def worth_of_rows(seen: KeyCounts, keys: UInt64s, streams: Bytes) -> Reals:
-    """Return what rows are worth."""
+    """Return the credits of rows."""
     out = np.empty(len(keys), np.float64)
     for i in range(len(keys)):
         at = place_of(seen.keys, seen.counts, keys[i] & seen.mask)
@@ -84,19 +85,19 @@ def worth_of_rows(seen: KeyCounts, keys: UInt64s, streams: Bytes) -> Reals:
 
 @in_place
 def _set_chains(chains: Records, entry: int, counts: Ints, factors: Reals, at: int) -> None:
-    """Give the rows of a key their credits, those of each stream at once."""
+    """Set the credits of a key's rows, for each stream at once."""
     for q in range(chains.shape[1]):
         chains[entry, q].gained = worth_at(counts, factors, at, q)
 
 
 @in_place
 def _read_all(state: State, seen: KeyCounts) -> None:
-    """Set the credits of all stored rows, after counts have fallen."""
+    """Set the credits of all stored rows after counts have fallen."""
     pools, rows, heap = state.pools, state.rows, state.heap
     for p in range(len(pools)):
         for at in range(pools[p].chains):
             chain = state.chain_list[heap[p, at].item]
-            if chain.gained > 0.0:  # what was worth nothing still is, unless its key came
+            if chain.gained > 0.0:  # a credit of 0 stays 0 unless the key occurs
                 row = rows[chain.least]
                 place = place_of(seen.keys, seen.counts, state.entries[row.entry].key & seen.mask)
                 chain.gained = worth_at(seen.counts, seen.factors, place, int(row.stream))
@@ -106,7 +107,7 @@ def _read_all(state: State, seen: KeyCounts) -> None:
 
 @in_place
 def read_again(state: State, seen: KeyCounts, key: np.uint64, entry: int, fallen: bool) -> None:
-    """Set the credits of a key that was seen, and where other counts have `fallen`, of all stored rows."""
+    """Set the credits of a key that has occurred, and of all stored rows if other counts have `fallen`."""
     if entry >= 0:
         at = place_of(seen.keys, seen.counts, key & seen.mask)
         _set_chains(state.chains, entry, seen.counts, seen.factors, at)
@@ -118,7 +119,7 @@ def read_again(state: State, seen: KeyCounts, key: np.uint64, entry: int, fallen
 def newcomer(
     state: State, learned: KeyCounts, key: np.uint64, time: int, stream: int, content: np.uint64, hint: float
 ) -> tuple[float, float]:
-    """Return what the row is worth, twice: it displaces none that is worth more."""
+    """Return the row's credit, also as the bar: it evicts no row with a higher credit."""
     at = place_of(learned.keys, learned.counts, key & learned.mask)
     seen = worth_at(learned.counts, learned.factors, at, stream)
     return seen, seen
@@ -126,7 +127,7 @@ def newcomer(
 
 @in_place
 def stored(state: State, learned: KeyCounts, slot: int, key: np.uint64) -> None:
-    """Give the credit to the chain: the next occurrence raises it for every row of the key."""
+    """Store the credit in the chain: the next occurrence raises it for every row of the key."""
     at = place_of(learned.keys, learned.counts, key & learned.mask)
     _set_chains(state.chains, int(state.rows[slot].entry), learned.counts, learned.factors, at)
 
@@ -142,12 +143,12 @@ def _restore(head: Records, count_key: UInt64s, counts: Ints, keys: UInt64s, val
 
 
 class CountingPolicy(Policy):
-    """A policy whose credits follow from counts: a row has none of its own when saved."""
+    """A policy whose credits follow from counts, so that rows are saved without credits."""
 
     alike = True
 
     def save(self, learned: KeyCounts, write: Writer) -> Facts:
-        """Write the counts: of a table, those of its keys in rising order."""
+        """Write the counts in ascending order of keys."""
         used = np.zeros(len(learned.counts), np.bool_)
         for s in range(learned.counts.shape[1]):  # 5 times as fast as any(axis=1)
             used |= learned.counts[:, s] != 0
@@ -169,13 +170,13 @@ class CountingPolicy(Policy):
         return learned
 
     def save_credits(self, learned: KeyCounts, rows: Stored, credits: Reals, write: Writer) -> None:
-        """Write the credits that are not what counts say: of keys taken for another that came meanwhile."""
+        """Write the credits that differ from the counts: of keys that share their bits with another key."""
         other = np.flatnonzero(credits != worth_of_rows(learned, rows.keys, rows.streams))
         write.rising(other)
         write.reals(credits[other])
 
     def load_credits(self, learned: KeyCounts, rows: Stored, read: Reader) -> Reals:
-        """Return what counts say, but for those written."""
+        """Return the credits from the counts, except for the written ones."""
         other, written = read.rising(np.int64), read.reals()
         credits = worth_of_rows(learned, rows.keys, rows.streams)
         credits[other] = written

@@ -1,10 +1,10 @@
-"""How often each key was seen in each stream, for PROB: exact in a bounded table, or a count-min sketch.
+"""How often each key has occurred in each stream, for PROB: exact in a bounded table, or in a count-min sketch.
 
-The table is exact until it has seen as many different keys as it has room for (`count_keys`). Then all counts
-are halved and keys that reach zero are dropped, until the table is at most half full: what is left are the
-frequent keys, and recent occurrences weigh more than old ones.
+The table is exact until it is full of different keys (`count_keys`). Then all counts are halved, and keys that reach
+zero are removed, until the table is at most half full. The frequent keys are left, and recent occurrences have more
+weight than old ones.
 
-The sketch (Cormode and Muthukrishnan, 2005) never forgets and never counts too low.
+The sketch (Cormode and Muthukrishnan, 2005) never removes occurrences and never counts too low.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SKETCH_ROWS = 4
 
 @in_place
 def is_free(counts: Ints, at: int) -> bool:
-    """Return whether a place has no key: nothing was counted there."""
+    """Return whether a place has no key, because all its counts are 0."""
     total = 0
     for s in range(counts.shape[1]):
         total += counts[at, s]
@@ -30,7 +30,7 @@ def is_free(counts: Ints, at: int) -> bool:
 
 @in_place
 def place_of(count_key: UInt64s, counts: Ints, key: np.uint64) -> int:
-    """Return where a key is, or the free place where it would go."""
+    """Return the place of a key, or the free place for it."""
     size = len(count_key)
     at = home(key, size)
     while count_key[at] != key and not is_free(counts, at):
@@ -40,7 +40,7 @@ def place_of(count_key: UInt64s, counts: Ints, key: np.uint64) -> int:
 
 @in_place
 def count_in_table(head: Records, count_key: UInt64s, counts: Ints, key: np.uint64, stream: int) -> bool:
-    """Count one occurrence; return whether other counts were halved for it, so that credits must be read again."""
+    """Count one occurrence; return whether other counts were halved, so that credits must be read again."""
     at, fallen = _place_for(head, count_key, counts, key)
     counts[at, stream] += 1
     return fallen
@@ -48,7 +48,7 @@ def count_in_table(head: Records, count_key: UInt64s, counts: Ints, key: np.uint
 
 @in_place
 def _place_for(head: Records, count_key: UInt64s, counts: Ints, key: np.uint64) -> tuple[int, bool]:
-    """Return the place of a key, made if there was none, and whether counts were halved for it."""
+    """Return the place of a key, which is added if it is new, and whether counts were halved for it."""
     at = place_of(count_key, counts, key)
     fallen = False
     if is_free(counts, at):
@@ -63,7 +63,7 @@ def _place_for(head: Records, count_key: UInt64s, counts: Ints, key: np.uint64) 
 
 @in_place
 def _halve(count_key: UInt64s, counts: Ints) -> int:
-    """Halve all counts until half of the room, a quarter of the table, is in use; return the keys left."""
+    """Halve all counts until at most a quarter of the table is used; return the number of keys left."""
     used = len(count_key)
     while used > len(count_key) // 4:
         used = 0
@@ -76,7 +76,7 @@ def _halve(count_key: UInt64s, counts: Ints) -> int:
 
 @compiled
 def repack(count_key: UInt64s, counts: Ints) -> int:
-    """Take keys out that count zero, and put the others where they belong; return their number."""
+    """Remove keys with counts of zero, and put the others into their places; return their number."""
     used = 0
     for at in range(len(count_key)):
         used += 0 if is_free(counts, at) else 1
@@ -91,7 +91,7 @@ def repack(count_key: UInt64s, counts: Ints) -> int:
                 counts[at, s] = 0
             n += 1
         count_key[at] = 0
-    # Where a key lies in the table is seen by nobody, so any order will do.
+    # The place of a key has no effect on results, so any order is correct.
     for i in range(used):
         at = place_of(count_key, counts, left_key[i])
         count_key[at] = left_key[i]
@@ -114,7 +114,7 @@ def count_in_sketch(sketch: Ints, key: np.uint64, stream: int) -> None:
 
 @in_place
 def count_of_sketch(sketch: Ints, key: np.uint64, stream: int) -> int:
-    """Return how often the key was seen in a stream."""
+    """Return how often the key has occurred in a stream; this may be too high."""
     least = sketch[stream, 0, _column(key, 0, sketch.shape[2])]
     for r in range(1, SKETCH_ROWS):
         least = min(least, sketch[stream, r, _column(key, r, sketch.shape[2])])

@@ -1,20 +1,20 @@
-r"""How often each key was seen recently, over three memories at once, for RECENT.
+r"""How often each key has occurred recently, in three memories, for RECENT.
 
-An occurrence counts as one now and half as much a half-life later. The half-lives are a 128th and a 16th of the
-window, and four windows::
+The weight of an occurrence halves with every half-life. The half-lives are a 128th and a 16th of the window, and four
+windows::
 
-    worth of an occurrence | \
-                           |  \_           the sum of three halvings, each by its half-life:
+    weight of an occurrence| \
+                           |  \_           the sum of three memories, each with its half-life:
                            |    \______    close to 1 / age
                            +-----------
 
-Nothing is touched because time passes: later occurrences count more instead (`weight_at`), and once in FADE_STEPS
-half-lives all counts are scaled down. Time stands still between two looks at the clock, so that counts only rise.
-All numbers are whole, and quotients of whole numbers: the same on every machine.
+Counts are not changed as time passes: instead, later occurrences get a larger weight (`weight_at`), and once in
+FADE_STEPS half-lives all counts are scaled down. The clock is updated only from time to time, and between two updates
+counts only rise. All numbers are integers or quotients of integers, so they are the same on every machine.
 
-A key is known by some bits of its hash, so that one key in 500 or fewer shares its count with another; saved, that is 2
-bytes a key. Where there are more keys than room, the quarter that the longest memory has seen least is forgotten: with
-room for as many keys as rows, that finds as much as PROB with four times the room, and up to 15% more.
+Only some bits of a key's hash are used, so at most one key of 500 shares its count with another. This saves 6 bytes per
+key when saved. If there are more keys than places, the quarter with the smallest counts in the longest memory is
+removed. With as many places as rows, this has as many results as PROB with four times as many, and up to 15% more.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from braided.eviction.records import Ints, Reals, Records, UInt64s
 
 SCALES = 3
 FADE_STEPS = 8
-_LEAST = 32  # an occurrence's weight right after counts were scaled down
+_LEAST = 32  # the weight of an occurrence right after counts were scaled down
 
 
 @in_place
@@ -39,7 +39,7 @@ def half_life(span: int, scale: int) -> int:
 
 @in_place
 def weight_at(time: int, half: int) -> int:
-    """Return what an occurrence counts as, from _LEAST on: twice as much a half-life later, straight in between."""
+    """Return the weight of an occurrence: it begins with _LEAST and doubles with each half-life, linear in between."""
     within = time % (FADE_STEPS * half)
     whole = _LEAST << (within // half)
     return int(whole + int(float(whole) * (float(within % half) / float(half))))
@@ -47,7 +47,7 @@ def weight_at(time: int, half: int) -> int:
 
 @in_place
 def look_at_clock(head: Records, count_key: UInt64s, counts: Ints, span: int, time: int) -> None:
-    """Let time pass up to now: scale down what has counted FADE_STEPS half-lives."""
+    """Update the clock; scale down the counts of each memory after every FADE_STEPS half-lives."""
     if head[0].looked:
         emptied = False
         for j in range(SCALES):
@@ -66,9 +66,9 @@ def look_at_clock(head: Records, count_key: UInt64s, counts: Ints, span: int, ti
 
 @in_place
 def set_weights(weights: Ints, factors: Reals, span: int, only_long: int, time: int) -> None:
-    """Set what an occurrence counts as now, per memory, and what turns a count into occurrences per window.
+    """Set, for each memory, the weight of an occurrence now, and the factor from a count to occurrences per window.
 
-    With `only_long`, the longest memory alone is worth something.
+    With `only_long`, only the longest memory has a factor above 0.
     """
     for j in range(len(weights)):
         half = half_life(span, j)
@@ -82,7 +82,7 @@ def set_weights(weights: Ints, factors: Reals, span: int, only_long: int, time: 
 def note_occurrence(
     head: Records, count_key: UInt64s, counts: Ints, weights: Ints, most: int, key: np.uint64, stream: int
 ) -> bool:
-    """Count one occurrence; return whether keys were forgotten to make room for it, of which there is for `most`."""
+    """Count one occurrence; return whether other keys were removed for it, because there were `most` keys."""
     at = place_of(count_key, counts, key)
     forgotten = False
     if is_free(counts, at):
@@ -99,7 +99,7 @@ def note_occurrence(
 
 @compiled
 def _forget(count_key: UInt64s, counts: Ints, used: int) -> int:
-    """Forget the quarter of the keys that the longest memory has seen least; return the keys left."""
+    """Remove the quarter of the keys with the smallest counts in the longest memory; return the number of keys left."""
     seen = np.zeros(len(count_key), np.float64)
     values = np.empty(used, np.float64)
     n = 0

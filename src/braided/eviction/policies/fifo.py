@@ -1,4 +1,4 @@
-"""FIFO: the oldest row gives way; what is kept is a shorter window (sections 4.2 and 5)."""
+"""FIFO: the oldest row is evicted, so the buffer is a shorter window (sections 4.2 and 5)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from braided.eviction.policies.policy import Policy
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class FIFO(Policy):
-    """The row that was stored first gives way; a newcomer is always stored.
+    """The row that was stored first is evicted; a newcomer is always stored.
 
-    It has no parameters, and learns nothing. Cost: 180 bytes a row of capacity, and no credit when saved.
+    It has no parameters, and learns nothing. Cost: 180 bytes per row of capacity, and no credit when saved.
 
     >>> from braided.eviction.buffer import Buffer, Events
     >>> import numpy as np

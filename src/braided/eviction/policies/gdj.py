@@ -1,9 +1,9 @@
-"""GDJ, GreedyDual-Join: the row of smallest credit gives way, and credits rise with matches (section 4).
+"""GDJ, GreedyDual-Join: the row with the smallest credit is evicted, and credits rise with matches (section 4).
 
-Three rules make it (section 4.1): the credit a newcomer starts with, what a match adds, what a unit of time takes.
+It has three rules (section 4.1): the initial credit of a newcomer, the gain of a match, and the decay per unit of time.
 
-What all rows of a pool lose is not taken from each of them but added to the pool's `decayed`: a credit is what the row
-has less that.
+A decay of all rows of a pool is not subtracted from each row, but added to the pool's `decayed`. The credit of a row is
+its own value minus `decayed`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _GAIN_ONE, _GAIN_RANK, _GAIN_NONE, _GAIN_RESET = range(4)
 _GAINS = {"one": _GAIN_ONE, "rank": _GAIN_RANK, "none": _GAIN_NONE, "reset": _GAIN_RESET}
 _DECAY_NONE, _DECAY_ONE, _DECAY_MEAN = range(3)
 _DECAYS = {"none": _DECAY_NONE, "one": _DECAY_ONE, "mean": _DECAY_MEAN}
-FIRST_GUESS = 0.2  # within 5% of the best percentile on every Zipf-Pareto stream we tried
-_FRACTION = 1048576.0  # constants and decrements are multiples of 2**-20, so that sums of credits are exact
+FIRST_GUESS = 0.2  # at most 5% worse than the best percentile on every Zipf-Pareto stream that we tried
+_FRACTION = 1048576.0  # constants and decays are multiples of 2**-20, so that sums of credits are exact
 _LN2 = 0.6931471805599453
 
 CREDITS = np.dtype([("decayed", np.float64), ("added", np.float64), ("initial", np.float64), ("snapshot", np.int64)])
@@ -39,7 +39,7 @@ _SAVED = ("decayed", "added", "initial", "snapshot")
 
 
 class Credits(NamedTuple):
-    """What GDJ knows: its rules, the unit of time that it is in, and of each pool the credits as last looked at."""
+    """The state of GDJ: its rules, the current unit of time, and for each pool the last snapshot of its credits."""
 
     gain: int
     decay: int
@@ -49,14 +49,14 @@ class Credits(NamedTuple):
     constant: float
     refresh: int
     now: Ints
-    """The number of the unit, and whether there was one."""
+    """The number of the unit, and whether there was an event before."""
     pools: Records
     snapshot: Reals
 
 
 @in_place
 def _refresh(learned: Credits, rows: Records, chains: Records) -> None:
-    """Take the credits of each pool as they are now, for the percentile (and, sorted, for ranks)."""
+    """Take a snapshot of each pool's credits, for the percentile (and, sorted, for ranks)."""
     pools = len(learned.pools)
     for p in range(pools):
         credits = learned.snapshot[p]
@@ -78,7 +78,7 @@ def _refresh(learned: Credits, rows: Records, chains: Records) -> None:
 
 @in_place
 def _initial(learned: Credits, pool: int) -> float:
-    """Return the credit of a newcomer: a percentile of the pool's credits, or a constant."""
+    """Return the initial credit of a newcomer: a percentile of the pool's credits, or a constant."""
     if learned.by_percentile:
         return float(learned.pools[pool].initial)
     return float(learned.constant + learned.pools[pool].decayed)
@@ -86,7 +86,7 @@ def _initial(learned: Credits, pool: int) -> float:
 
 @in_place
 def _begin(state: State, learned: Credits, time: int) -> None:
-    """Decrease all credits for the units of time that ended before this event, by raising `decayed`."""
+    """Apply the decay of the units of time that ended before this event, by raising `decayed`."""
     if learned.decay == _DECAY_NONE:
         return
     unit = time // learned.unit
@@ -166,33 +166,34 @@ def _group_newcomer(
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class GDJ(Policy):
-    """Give every newcomer a trial, and keep what has matched: long popularity and short bursts alike.
+    """Gives every newcomer a trial, and keeps rows that have matched, whether they are popular for long or in a burst.
 
-    initial : the percentile of the current credits that a newcomer starts with: 0 the smallest credit, 1 the
-        largest; ``"auto"`` tunes it while running (`braided.eviction.tuning.shadows`). The paper's best "rank
+    initial : the percentile of the current credits with which a newcomer starts: 0 is the smallest credit, 1 the
+        largest; ``"auto"`` tunes it while running (`braided.eviction.tuning.challenge`). The paper's best "rank
         percentiles", 0.84 to 0.998, give "a low-rank credit": we read them as counted from the largest.
-    constant : start with this credit instead, rounded to 20 binary places; `initial` is then not used.
+    constant : an initial credit, rounded to 20 binary places, instead of `initial`.
     gain : what a result adds to a stored row that is part of it: ``"one"``; ``"rank"``, its place among the pool's
-        credits, 1 the smallest; ``"none"``; ``"reset"``, back to what a newcomer gets, if that is more.
-    decay : what every credit loses at the end of a unit of time: ``"none"``; ``"one"``; ``"mean"``, the credits
-        added in that unit over the rows stored.
+        credits, 1 for the smallest; ``"none"``; ``"reset"``, back to the initial credit if that is more.
+    decay : what every credit loses at the end of a unit of time: ``"none"``; ``"one"``; ``"mean"``, the credits added
+        in that unit divided by the number of stored rows.
     unit : the unit of time.
-    refresh : events between two looks at the credits for percentiles and ranks; default: an 8th of the
-        capacity, which finds within 2% of what twice as many looks do. At 1, they are those of the moment.
+    refresh : after how many events percentiles and ranks are computed again; default: an 8th of the capacity, which has
+        at most 2% fewer results than half of it. With 1, they are always current.
 
-    The paper's METHOD 1 is gain one, decay none; METHOD 2 rank and one; METHOD 3 one and mean (`method`). A
-    decrement that is the same for all rows changes neither the order of credits nor which of them is a
-    percentile, so with an `initial` percentile METHODs 1 and 3 keep the same rows; decay matters with
-    `constant`. LFU is constant, one, none; LRU constant, reset, one; FIFO constant, none, one.
+    The paper's METHOD 1 is gain one and decay none; METHOD 2 is rank and one; METHOD 3 is one and mean (`method`). A
+    decay that is the same for all rows changes neither the order of credits nor which row has a percentile, so with an
+    `initial` percentile METHODs 1 and 3 keep the same rows; decay matters only with `constant`. LFU is constant, one,
+    none; LRU is constant, reset, one; FIFO is constant, none, one.
 
-    Where results are combinations of many streams (`Buffer`), with gain one an event adds to a row as many as both are
-    part of, nothing where a third stream has no row of the key; rank and reset add once where there is any.
+    If results are combinations of many streams (`Buffer`), an event with gain one adds to a row the number of results
+    that contain both; this is 0 if a third stream has no row of the key. Rank and reset add once if there is a result.
 
-    A group of joins takes METHODs 1 to 3, as it takes gain one, none or rank: with an `initial` percentile any decay
-    keeps the same rows as none, so none is done. With `constant` it takes no decay. ``"auto"`` is a first guess there.
+    A group of joins supports METHODs 1 to 3, that is gain one, none or rank. With an `initial` percentile any decay
+    keeps the same rows as no decay, so none is applied. With `constant` it supports no decay. There ``"auto"`` is a
+    fixed percentile.
 
-    Cost: gain one is one addition for all rows that an event matches; rank and reset are one step a row. Memory: 190
-    bytes a row of capacity, 380 with ``"auto"``; 1 or 2 bytes a stored row when saved.
+    Cost: gain one needs one addition for all rows that an event matches; rank and reset need one step per row. Memory:
+    190 bytes per row of capacity, 380 with ``"auto"``; 1 or 2 bytes per stored row when saved.
 
     >>> GDJ(initial=0.3)
     GDJ(initial=0.3)
@@ -230,7 +231,7 @@ class GDJ(Policy):
 
     @property
     def hooks(self) -> Hooks:
-        """Raise the credits of what matches, and lower all of them as time passes."""
+        """The hooks, which raise the credits of matched rows, and lower all credits as time passes."""
         return Hooks(
             begin=_begin, by_chain=_by_chain, chain_matched=_chain_matched, row_matched=_row_matched, arrived=_arrived,
             newcomer=_newcomer,
@@ -245,23 +246,23 @@ class GDJ(Policy):
             return cls(initial=initial, gain="rank", decay="one", unit=unit)
         if number == 3:
             return cls(initial=initial, gain="one", decay="mean", unit=unit)
-        raise OptionError(f"method={number!r}: the paper has METHODs 1, 2 and 3")
+        raise OptionError(f"method={number!r}: unknown method; the paper has METHODs 1, 2 and 3")
 
     @property
     def group_hooks(self) -> GroupHooks | None:
-        """In a group of joins, a match in any of them adds to the one credit of a row."""
+        """The hooks for a group of joins, in which a match in any join adds to the row's credit."""
         if self.gain == "reset" or (self.decay != "none" and self.constant is not None):
             return None
         return GroupHooks(_group_matched, _group_arrived, _group_newcomer)
 
     def tuner(self) -> Challenge | None:
-        """Return what tunes the percentile, with ``initial="auto"``."""
+        """Return the tuner of the percentile if ``initial="auto"``."""
         from braided.eviction.tuning.challenge import Challenge
 
         return Challenge(self) if self.initial == "auto" and self.constant is None else None
 
     def learned(self, shape: Shape) -> Credits:
-        """Return the rules as numbers, and no credits seen; ``"auto"`` starts with a first guess."""
+        """Return the rules as numbers, and an empty snapshot; ``"auto"`` starts with a first guess."""
         by_percentile = self.constant is None
         looks = by_percentile or self.gain == "rank"
         return Credits(
@@ -278,7 +279,7 @@ class GDJ(Policy):
         )
 
     def save(self, learned: Credits, write: Writer) -> Facts:
-        """Write the credits as last looked at, where ranks are read from them, and what is known of each pool."""
+        """Write the state of each pool, and its snapshot if ranks are computed from it."""
         if self.gain == "rank":
             for p, n in enumerate(learned.pools["snapshot"]):
                 write.reals(learned.snapshot[p, :n])
@@ -286,7 +287,7 @@ class GDJ(Policy):
         return {"percentile": learned.percentile, "now": learned.now.tolist(), "pools": pools}
 
     def load(self, learned: Credits, facts: Facts, read: Reader) -> Credits:
-        """Fill in what is known of each pool."""
+        """Restore the state of each pool."""
         require(len(facts["pools"]) == len(learned.pools), "its pools")
         for p, values in enumerate(facts["pools"]):
             for name, value in zip(_SAVED, values, strict=True):
@@ -300,7 +301,7 @@ class GDJ(Policy):
         return learned._replace(percentile=float(facts["percentile"]))
 
     def adopt(self, learned: Credits, rows: Adopted) -> Reals:
-        """Give a row the results that it should have had by now, from how often its key was seen recently."""
+        """Set credits to the expected number of results so far, from how often the keys have occurred recently."""
         per_window = _LN2 * rows.seen / rows.others  # matches in each other stream, on average
         seen = per_window * (rows.now - rows.stored.times) / rows.span
         credit: Reals = np.floor(rows.others * seen**rows.others)

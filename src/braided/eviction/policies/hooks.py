@@ -1,14 +1,13 @@
-"""The moments of an event at which a policy acts: functions that are compiled into the kernel, one kernel a policy.
+"""The hooks of a policy for the steps of an event: functions that are compiled into the kernel, one kernel per policy.
 
 ```
- begin -> left (each row out of the window) -> by_chain, chain_matched or row_matched -> arrived
-       -> newcomer -> left (each row that gives way) -> stored, unless refused -> ended
+ begin -> left (each row outside of the window) -> by_chain, chain_matched or row_matched -> arrived
+       -> newcomer -> left (each evicted row) -> stored, unless refused -> ended
 ```
+Each hook gets the buffer's `state` (`braided.eviction.records`) and the policy's own state, `learned`, which is a named
+tuple. The defaults are those of FIFO: a newcomer has a credit of 0 and evicts the oldest row.
 
-Each takes the buffer's `state` (`braided.eviction.records`) and what its policy has `learned`, a named tuple of the
-policy's own. What a policy does not say is as in FIFO: a newcomer is worth nothing and displaces the oldest row.
-
-A hook is a function under `@in_place`: it allocates nothing, and calls nothing but kernels.
+A hook is a function under `@in_place`: it allocates nothing, and calls only kernels.
 """
 
 from __future__ import annotations
@@ -26,46 +25,46 @@ __all__ = ["GroupHooks", "Hooks"]
 
 @in_place
 def begin(state: State, learned: Any, time: int) -> None:
-    """Start with an event, before anything else has happened at its time."""
+    """Begin an event, before all other steps."""
 
 
 @in_place
 def left(state: State, learned: Any, slot: int, time: int) -> None:
-    """See a row that goes: out of the window, or for a newcomer."""
+    """Get a row that is removed: it is outside of the window, or evicted."""
 
 
 @in_place
 def by_chain(learned: Any) -> bool:
-    """Return whether a match with all rows of a key and stream is one `chain_matched`, not a `row_matched` each."""
+    """Return whether a match with all rows of a key and stream is one `chain_matched`, not a `row_matched` per row."""
     return True
 
 
 @in_place
 def chain_matched(state: State, learned: Any, pool: int, entry: int, stream: int, shares: float) -> None:
-    """See an event that matched every stored row of its key and of a stream, each in so many results."""
+    """Get a match of the event with every stored row of its key and of a stream, each in `shares` results."""
 
 
 @in_place
 def row_matched(state: State, learned: Any, pool: int, slot: int, age: int, shares: float) -> None:
-    """See an event that matched a stored row, of an age, in so many results."""
+    """Get a match of the event with a stored row of this age, in `shares` results."""
 
 
 @in_place
 def arrived(state: State, learned: Any, key: np.uint64, time: int, stream: int, entry: int) -> None:
-    """See an event that has met all that is stored; `entry` is that of its key in the index, NONE if it has none."""
+    """Get the event after all its matches; `entry` is the entry of its key in the index, or NONE."""
 
 
 @in_place
 def newcomer(
     state: State, learned: Any, key: np.uint64, time: int, stream: int, content: np.uint64, hint: float
 ) -> tuple[float, float]:
-    """Return the credit of an event's row, and the bar: a stored row gives way if its credit is at most that."""
+    """Return the credit of the event's row, and the bar: stored rows with a credit of at most this can be evicted."""
     return 0.0, EVERYTHING
 
 
 @in_place
 def stored(state: State, learned: Any, slot: int, key: np.uint64) -> None:
-    """See the row that was stored."""
+    """Get the slot in which the event's row was stored."""
 
 
 @in_place
@@ -74,7 +73,7 @@ def ended(state: State, learned: Any) -> None:
 
 
 class Hooks(NamedTuple):
-    """What a policy does in a buffer of pairs or combinations."""
+    """The hooks of a policy in a buffer of pairs or combinations."""
 
     begin: Callable[..., None] = begin
     left: Callable[..., None] = left
@@ -89,12 +88,12 @@ class Hooks(NamedTuple):
 
 @in_place
 def group_matched(state: Any, learned: Any, slot: int) -> None:
-    """See a row that was matched in one of the joins."""
+    """Get a row that was matched in one of the joins."""
 
 
 @in_place
 def group_arrived(state: Any, learned: Any, keys: UInt64s, roles: Bytes) -> None:
-    """See a row that has met all that is stored, with its key and role in each join."""
+    """Get a row after all its matches, with its key and role in each join."""
 
 
 @in_place
@@ -104,7 +103,7 @@ def group_newcomer(state: Any, learned: Any, keys: UInt64s, roles: Bytes, conten
 
 
 class GroupHooks(NamedTuple):
-    """What a policy does in a buffer of several joins, where a row has a key for each."""
+    """The hooks of a policy in a buffer of several joins, where a row has a key for each join."""
 
     matched: Callable[..., None] = group_matched
     arrived: Callable[..., None] = group_arrived

@@ -1,4 +1,4 @@
-"""A percentile of many credits without keeping them sorted: selection, once every so many events."""
+"""A percentile of many credits without sorting them: a selection, which runs only after many events."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from braided.eviction.records import Reals
 
 @in_place
 def percentile_index(percentile: float, rows: int) -> int:
-    """Return the position, among `rows` credits in rising order, of the percentile."""
+    """Return the position of the percentile among `rows` credits in ascending order."""
     return min(rows - 1, int(percentile * rows))
 
 
 _SAMPLE = 128
-_AROUND = 12  # places in a sorted sample, to either side, that the k-th is within but for one time in a hundred
+_AROUND = 12  # the k-th is within this many places of its expected place in the sample, 99 times in 100
 
 
 @in_place
 def select(values: Reals, n: int, k: int) -> float:
-    """Return the k-th smallest of the first n values, which are spoiled.
+    """Return the k-th smallest of the first n values; the order of the values is destroyed.
 
-    A sample says between which two values it is; the others are counted and left out (Floyd and Rivest, 1975). Values
-    are moved without a branch on them: which way one goes cannot be foreseen. Three times as fast as Hoare's find.
+    A sample shows between which two values the result is; the other values are only counted (Floyd and Rivest, 1975).
+    Values are moved without a branch, because it would not be predictable. It is three times as fast as Hoare's find.
     """
     while n > 8 * _SAMPLE:
         for s in range(_SAMPLE):
@@ -50,7 +50,7 @@ def select(values: Reals, n: int, k: int) -> float:
 @in_place
 def _partitioned(values: Reals, n: int, k: int) -> float:
     """Return the k-th smallest of few values, by Lomuto's partition."""
-    low, high = 0, n  # the k-th is from low up to high
+    low, high = 0, n  # the k-th is in [low, high)
     while True:
         pivot = values[(low + high) >> 1]
         smaller = low

@@ -1,6 +1,6 @@
-"""What a policy is: a name and parameters, hooks in the kernel, what it learns, and how that is saved.
+"""The interface of a policy: its name and parameters, its hooks in the kernel, its state, and how this is saved.
 
-All of it is in the policy's own file; one line in `braided.eviction.policies.registry` lets `evict=` find it by name.
+A policy is in one file; one line in `braided.eviction.policies.registry` makes its name known to `evict=`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ __all__ = ["Adopted", "Policy", "Shape", "Stored", "check_choice", "check_count"
 
 
 class Shape(NamedTuple):
-    """The buffer that a policy learns in: its rows, streams and pools, its window, and its joins where it has several.
+    """The shape of a policy's buffer: its rows, streams and pools, its window, and its joins if it has several.
 
-    retention : how long a row of each stream is kept at most, in microseconds; below 0 where it is not.
+    retention : how long a row of each stream is stored at most, in microseconds; below 0 if it is not stored.
     """
 
     capacity: int
@@ -43,11 +43,11 @@ class Stored(NamedTuple):
 
 
 class Adopted(NamedTuple):
-    """Rows that another policy has kept, for a policy that goes on with them.
+    """Rows that were stored with another policy, for the policy that continues with them.
 
-    seen : how often the key of each was seen recently in the other streams, in occurrences per `span` microseconds.
-    others : streams of which each result has a further row. counts : what RECENT has counted.
-    shadow : what a small buffer of the new policy has learned from a sample of the same events.
+    seen : how often the key of each row has occurred recently in the other streams, per `span` microseconds.
+    others : the number of other rows in each result. counts : the counts of RECENT.
+    shadow : the state of a small buffer with the new policy, which got a sample of the same events.
     """
 
     stored: Stored
@@ -60,18 +60,18 @@ class Adopted(NamedTuple):
 
 
 class Nothing(NamedTuple):
-    """What a policy has learned that learns nothing."""
+    """The state of a policy that learns nothing."""
 
 
 class Policy:
-    """Says which stored row gives way to a newcomer: the one of smallest credit, the oldest of equals.
+    """Decides which stored row is evicted for a newcomer: the one with the smallest credit, of equal ones the oldest.
 
-    A policy is a frozen dataclass of its parameters. What it does to credits it says in `hooks`; whatever it has to
-    remember for that, beside each row's credit, is a named tuple of arrays and numbers of its own (`learned`).
+    A policy is a frozen dataclass of its parameters. Its `hooks` change credits. Its state, in addition to each row's
+    credit, is a named tuple of arrays and numbers (`learned`).
 
-    name : what `evict=` calls it. alike : whether all rows of one key and stream have one credit, that of their chain.
-    row_bytes, stream_bytes : the memory of its buffer for a row of capacity with two streams, and more for each further
-        one, as measured at most. in_groups : what a group of joins takes of it, for messages; nothing if it is empty.
+    name : its name in `evict=`. alike : whether all rows of one key and stream have the same credit, in their chain.
+    row_bytes, stream_bytes : the measured upper bound of its memory per row of capacity with two streams, and for each
+        further stream. in_groups : its text in the message about groups of joins; empty if it does not support them.
     """
 
     name: ClassVar[str]
@@ -91,12 +91,12 @@ class Policy:
 
     @property
     def options(self) -> Facts:
-        """The name and all parameters, as plain JSON: a buffer that was saved with others is refused."""
+        """The name and all parameters as plain JSON; a buffer that was saved with other parameters is refused."""
         return {"policy": self.name, **asdict(self)}
 
     @property
     def hooks(self) -> Hooks:
-        """What it does in the kernel."""
+        """The hooks in the kernel."""
         return Hooks()
 
     @property
@@ -106,27 +106,27 @@ class Policy:
 
     @property
     def group_hooks(self) -> GroupHooks | None:
-        """What it does in a group of joins; None: it has no meaning there."""
+        """The hooks in a group of joins; None if the policy does not support groups."""
         return None
 
     def tuner(self) -> Tuner | None:
-        """Return what tunes it while it runs; None if nothing does."""
+        """Return the tuner of the policy; None if it has none."""
         return None
 
     def learned(self, shape: Shape) -> Any:
-        """Return what it knows at the start: a named tuple, of arrays where it changes."""
+        """Return the state at the start: a named tuple with arrays for the values that change."""
         return Nothing()
 
     def group_bytes(self, capacity: int, joins: int) -> int:
-        """Return the bytes of what it learns in a buffer of several joins."""
+        """Return the bytes of the policy's state in a buffer of several joins."""
         return 0
 
     def save(self, learned: Any, write: Writer) -> Facts:
-        """Write what it has learned as sections, and return small facts as plain JSON."""
+        """Write the state as sections, and return small facts as plain JSON."""
         return {}
 
     def load(self, learned: Any, facts: Facts, read: Reader) -> Any:
-        """Return what it had learned, given what it knows at the start."""
+        """Return the saved state; `learned` is the state at the start."""
         return learned
 
     def save_credits(self, learned: Any, rows: Stored, credits: Reals, write: Writer) -> None:
@@ -138,7 +138,7 @@ class Policy:
         return read.reals()
 
     def adopt(self, learned: Any, rows: Adopted) -> Reals:
-        """Return credits for rows that another policy has kept, and learn what there is to learn from it."""
+        """Return credits for rows that were stored with another policy, and update the state from them."""
         return np.zeros(len(rows.stored.keys))
 
 
@@ -150,7 +150,7 @@ def check_choice(name: str, value: Any, choices: dict[str, int]) -> int:
 
 
 def check_count(name: str, value: Any, what: str = "a number above 0") -> None:
-    """Refuse what is neither left out nor a number above 0."""
+    """Raise unless the value is None or an integer above 0."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
         raise OptionError(f"{name}={value!r}: write {what}")
 
@@ -158,5 +158,5 @@ def check_count(name: str, value: Any, what: str = "a number above 0") -> None:
 def check_seed(seed: Any) -> int:
     """Return a seed that fits the kernel."""
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 63:
-        raise OptionError(f"seed={seed!r}: write a whole number from 0 to 2**63 - 1")
+        raise OptionError(f"seed={seed!r}: write an integer from 0 to 2**63 - 1")
     return seed

@@ -1,4 +1,4 @@
-"""PROB: the row whose key was seen least in the other streams gives way (section 3.1, after Das et al., 2003)."""
+"""PROB: the row whose key has occurred least in the other streams is evicted (section 3.1, after Das et al., 2003)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from braided.eviction.sections import Facts, Reader, Writer, require
 
 
 class Sketched(NamedTuple):
-    """Counts of keys in a sketch (stream, row, column); in a group, each join has two streams, its sides."""
+    """Counts of keys in a sketch (stream, row, column); in a group, the two sides of each join count as streams."""
 
     sketch: Ints
 
@@ -38,7 +38,7 @@ def _arrived(state: State, learned: KeyCounts, key: np.uint64, time: int, stream
 
 @in_place
 def _others(sketch: Ints, key: np.uint64, stream: int) -> float:
-    """Return how often the key was seen in the other streams."""
+    """Return how often the key has occurred in the other streams."""
     total = 0
     for s in range(len(sketch)):
         if s != stream:
@@ -71,7 +71,7 @@ def _sketch_stored(state: State, learned: Sketched, slot: int, key: np.uint64) -
 
 @in_place
 def _group_arrived(state: Any, learned: Sketched, keys: UInt64s, roles: Bytes) -> None:
-    """Count a row in each join, and raise the credits of the rows that it makes more likely to match."""
+    """Count a row in each join, and raise the credits of the rows of its keys on the other sides."""
     for j in range(len(roles)):
         if roles[j] >= 0:
             role = int(roles[j])
@@ -101,19 +101,19 @@ def _group_width(capacity: int) -> int:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class PROB(CountingPolicy):
-    """Keep the rows of frequent keys: a row is worth the occurrences of its key in the other streams so far.
+    """Keeps the rows of frequent keys: a row's credit is the number of occurrences of its key in the other streams.
 
-    A newcomer worth less than every stored row is refused; among equals the oldest gives way. In a group of joins a row
-    is worth the occurrences of its keys in the other stream of each join, always counted by a sketch.
+    A newcomer with less credit than every stored row is refused; among equal credits the oldest row is evicted. In a
+    group of joins, a row's credit is the sum over its joins, and occurrences are always counted by a sketch.
 
-    counts : ``"exact"`` counts every key while no more than `count_keys` different ones were seen; after that
-        rare and old occurrences are forgotten by halving (see `braided.eviction.policies.counts`). ``"sketch"`` is a
-        count-min sketch of four rows, which never forgets and may count too high.
-    count_keys : different keys counted exactly; default: four times the capacity, at least 1,024.
-    width : columns of the sketch; default 4,096: an excess above 0.07% of the rows is rarer than 2%.
+    counts : ``"exact"`` counts every key, up to `count_keys` different keys; after that, halving removes rare and old
+        occurrences (see `braided.eviction.policies.counts`). ``"sketch"`` is a count-min sketch of four rows, which
+        never removes occurrences and may count too high.
+    count_keys : how many different keys are counted exactly; default: four times the capacity, at least 1,024.
+    width : the columns of the sketch; default 4,096: the probability of an error above 0.07% of the rows is below 2%.
 
-    Cost: 16 bytes and 16 per stream for each of `count_keys`, or 32 bytes per stream and column. Saved, a counted key
-    has 8 to 9 bytes, and a row no credit.
+    Cost: 16 bytes and 16 per stream for each of `count_keys`, or 32 bytes per stream and column. When saved, 8 to 9
+    bytes per counted key, and no credits of rows.
 
     >>> PROB(counts="sketch")
     PROB(counts='sketch')
@@ -136,22 +136,22 @@ class PROB(CountingPolicy):
         check_choice("counts", self.counts, {"exact": 0, "sketch": 1})
         check_count("count_keys", self.count_keys, "a number of keys above 0")
         if not 1 <= self.width <= 1 << 24:
-            raise OptionError(f"width={self.width!r}: write a number of columns from 1 to 2**24")
+            raise OptionError(f"width={self.width!r}: not a number of columns; write 1 to 2**24")
 
     @property
     def hooks(self) -> Hooks:
-        """Count what arrives, and give rows the worth of their keys."""
+        """The hooks, which count arrivals, and set the credits of rows."""
         if self.counts == "sketch":
             return Hooks(arrived=_sketch_arrived, newcomer=_sketch_newcomer, stored=_sketch_stored)
         return Hooks(arrived=_arrived, newcomer=newcomer, stored=stored)
 
     @property
     def group_hooks(self) -> GroupHooks:
-        """In a group of joins, count for each of them."""
+        """The hooks for a group of joins, which count for each join."""
         return GroupHooks(arrived=_group_arrived, newcomer=_group_newcomer)
 
     def learned(self, shape: Shape) -> Any:
-        """Return counts of nothing so far, in a table or a sketch."""
+        """Return empty counts, in a table or a sketch."""
         if shape.joins:
             return Sketched(np.zeros((2 * shape.joins, SKETCH_ROWS, _group_width(shape.capacity)), np.int64))
         if self.counts == "sketch":
@@ -173,14 +173,14 @@ class PROB(CountingPolicy):
         return learned
 
     def save_credits(self, learned: Any, rows: Stored, credits: Reals, write: Writer) -> None:
-        """Write credits where they do not follow: a sketch counts other keys too after they were read from it."""
+        """Write credits that the counts do not give: a sketch may have counted other keys since they were set."""
         if isinstance(learned, Sketched):
             write.reals(credits)
         else:
             super().save_credits(learned, rows, credits, write)
 
     def load_credits(self, learned: Any, rows: Stored, read: Reader) -> Reals:
-        """Return the credits as written, or as counts say."""
+        """Return the written credits, or those from the counts."""
         if isinstance(learned, Sketched):
             return read.reals()
         return super().load_credits(learned, rows, read)

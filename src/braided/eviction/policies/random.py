@@ -1,4 +1,4 @@
-"""RAND: a random row gives way, the newcomer as likely as any other (sections 3 and 5)."""
+"""RAND: a random row is evicted; the newcomer is as likely as any other row (sections 3 and 5)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from braided.routing.hash_kernels import mix
 
 
 class Draw(NamedTuple):
-    """What RAND knows: its seed."""
+    """The state of RAND: its seed."""
 
     seed: np.uint64
 
@@ -36,21 +36,21 @@ def _group_newcomer(state: Any, learned: Draw, keys: UInt64s, roles: Bytes, cont
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RAND(Policy):
-    """Every row draws a number, from its content and the seed; the row with the smallest one gives way.
+    """Every row gets a random number from its content and the seed; the row with the smallest number is evicted.
 
-    What is stored is at any moment an even sample of the rows in the window, by stream too, and the same
-    whatever the order in which rows of one time came.
+    The stored rows are always an even sample of the rows in the window, also for each stream. They do not depend on the
+    order in which rows of the same time came.
 
-    seed : another seed, another sample.
+    seed : the seed of the random numbers.
 
-    Cost: 180 bytes a row of capacity; 8 bytes a stored row when saved.
+    Cost: 180 bytes per row of capacity; 8 bytes per stored row when saved.
 
     >>> RAND(seed=7)
     RAND(seed=7)
     >>> RAND(seed=-1)
     Traceback (most recent call last):
         ...
-    braided.errors.OptionError: seed=-1: write a whole number from 0 to 2**63 - 1
+    braided.errors.OptionError: seed=-1: write an integer from 0 to 2**63 - 1
     """
 
     seed: int = 0
@@ -63,7 +63,7 @@ class RAND(Policy):
 
     @property
     def hooks(self) -> Hooks:
-        """Draw for each newcomer."""
+        """The hooks, which draw a number for each newcomer."""
         return Hooks(newcomer=_newcomer)
 
     @property
@@ -71,11 +71,11 @@ class RAND(Policy):
         return GroupHooks(newcomer=_group_newcomer)
 
     def learned(self, shape: Shape) -> Draw:
-        """Return the seed as the kernel takes it."""
+        """Return the seed for the kernel."""
         return Draw(np.uint64(self.seed))
 
     def adopt(self, learned: Draw, rows: Adopted) -> Reals:
-        """Let rows draw from their keys and times: contents of stored rows are not known."""
+        """Draw numbers from keys and times, because the contents of stored rows are not known."""
         return _random_credits(rows.stored.keys, rows.stored.times)
 
 

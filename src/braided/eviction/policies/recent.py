@@ -1,4 +1,4 @@
-"""RECENT: the row whose key was recently seen least in the other streams gives way (ours; PROB that forgets)."""
+"""RECENT: the row whose key has recently occurred least in the other streams is evicted (ours: PROB with fading)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _note(seen: KeyCounts, key: np.uint64, time: int, stream: int) -> bool:
 
 @in_place
 def note_all(seen: KeyCounts, keys: UInt64s, times: Ints, streams: Bytes) -> None:
-    """Count occurrences for when RECENT is followed again, while another policy is."""
+    """Count occurrences while another policy is followed, so that RECENT can be followed again."""
     for i in range(len(keys)):
         _note(seen, keys[i], times[i], int(streams[i]))
 
@@ -53,7 +53,7 @@ def _weigh(seen: KeyCounts) -> None:
 
 
 def seen_recently(seen: KeyCounts, keys: UInt64s, streams: Bytes) -> Reals:
-    """Return how often keys of rows were seen recently in the other streams, over all memories, per window."""
+    """Return how often the keys of rows have recently occurred in the other streams, in all memories, per window."""
     weights, factors = np.empty_like(seen.weights), np.empty_like(seen.factors)
     set_weights(weights, factors, seen.span, 0, int(seen.head["time"][0]))
     return worth_of_rows(seen._replace(factors=factors), keys, streams)
@@ -61,21 +61,21 @@ def seen_recently(seen: KeyCounts, keys: UInt64s, streams: Bytes) -> Reals:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RECENT(CountingPolicy):
-    """Keep the rows of keys that are frequent now: an occurrence long ago counts less, in about 1 / its age.
+    """Keeps the rows of keys that are frequent now: the weight of an occurrence is about 1 / its age.
 
-    PROB takes a key's frequency in the other streams for the rate of a row's future matches. So does this, with the
-    rate as the mean over three memories (`braided.eviction.policies.fading`): the shortest sees a burst within a 128th
-    of the window, the longest knows what is popular. A newcomer worth less than every stored row is refused; among
-    equals the oldest gives way, so with keys that never come back it is FIFO.
+    PROB uses a key's frequency in the other streams as the rate of a row's future matches. RECENT does too, but its
+    rate is the mean of three memories (`braided.eviction.policies.fading`): the shortest detects a burst within a 128th
+    of the window, and the longest knows which keys are popular. A newcomer with less credit than every stored row is
+    refused; among equal credits the oldest row is evicted, so it is FIFO for keys that do not repeat.
 
-    memory : ``"mixed"``, all three; ``"long"``, four windows alone, which is better by up to 7% where keys keep their
-        popularity, and far worse where they come in bursts.
-    refresh : events between two looks at the clock; default: an 8th of the capacity.
-    count_keys : different keys counted; default: the capacity, at least 1,024. Beyond, those seen least are forgotten,
-        a quarter at a time.
+    memory : ``"mixed"`` uses all three memories. ``"long"`` uses only the one of four windows, which is up to 7% better
+        if keys keep their popularity, and far worse if they come in bursts.
+    refresh : after how many events the clock is updated; default: an 8th of the capacity.
+    count_keys : how many different keys are counted; default: the capacity, at least 1,024. If there are more, the
+        quarter with the fewest occurrences is removed at a time.
 
-    Cost: 16 bytes and 48 per stream for each of `count_keys`; a look at the clock reads every stored row's worth.
-    Saved, a counted key has 4 to 8 bytes, and a row no credit.
+    Cost: 16 bytes and 48 per stream for each of `count_keys`; an update of the clock reads the credit of every stored
+    row. When saved, 4 to 8 bytes per counted key, and no credits of rows.
 
     >>> RECENT(memory="long")
     RECENT(memory='long')
@@ -100,13 +100,13 @@ class RECENT(CountingPolicy):
 
     @property
     def hooks(self) -> Hooks:
-        """Count what arrives, and give rows the worth of their keys."""
+        """The hooks, which count arrivals, and set the credits of rows."""
         return Hooks(arrived=_arrived, newcomer=newcomer, stored=stored)
 
     def learned(self, shape: Shape) -> KeyCounts:
-        """Return counts of nothing so far.
+        """Return empty counts.
 
-        A key is known by 9 bits of its hash or more beyond those in which all keys differ.
+        The bits of a key's hash that are used are at least 9 more than are needed to number all keys.
         """
         seen = new_counts(shape.streams * SCALES, self.count_keys or max(1024, shape.capacity))
         seen = seen._replace(
@@ -121,12 +121,12 @@ class RECENT(CountingPolicy):
         return seen
 
     def load(self, learned: KeyCounts, facts: Facts, read: Reader) -> KeyCounts:
-        """Fill in the counts, and what they are worth since the last look at the clock."""
+        """Restore the counts, and the weights of the last update of the clock."""
         _weigh(super().load(learned, facts, read))
         return learned
 
     def adopt(self, learned: KeyCounts, rows: Adopted) -> Reals:
-        """Go on from what was counted meanwhile."""
+        """Continue with the counts that were made while another policy was followed."""
         for mine, theirs in zip((learned.head, learned.keys, learned.counts), rows.counts, strict=False):
             mine[:] = theirs
         _weigh(learned)

@@ -1,4 +1,4 @@
-"""The policies that `evict=` knows by name: a line each."""
+"""The policies that `evict=` supports by name, with one line for each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ K = TypeVar("K", bound=type[Policy])
 
 
 def register(kind: K) -> K:
-    """Let `evict=` find a policy by its name, with parameters left at their defaults.
+    """Make a policy, with its default parameters, known to `evict=` by its name.
 
     >>> register(FIFO) is POLICIES["fifo"]
     True

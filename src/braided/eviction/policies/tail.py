@@ -1,4 +1,4 @@
-"""TAIL: a full buffer refuses the newcomer, as the full queue of the SSP paper may (its section 2.1)."""
+"""TAIL: a full buffer refuses the newcomer, like a full queue in the SSP paper (its section 2.1)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _group_newcomer(state: Any, learned: Any, keys: UInt64s, roles: Bytes, conte
 class TAIL(Policy):
     """A newcomer is refused while the buffer is full: rows leave only with the window (tail drop).
 
-    Every row joins what is stored before it is stored or refused, so a refused row loses later pairs only.
+    Every row is joined with the stored rows before it is stored or refused, so a refused row loses only later pairs.
     It has no parameters, and learns nothing. Cost: 180 bytes per row of capacity.
 
     >>> from braided.eviction.buffer import Buffer, Events
@@ -51,7 +51,7 @@ class TAIL(Policy):
 
     @property
     def hooks(self) -> Hooks:
-        """Refuse each newcomer."""
+        """The hooks, which refuse each newcomer."""
         return Hooks(newcomer=_newcomer)
 
     @property

@@ -1,1 +1,1 @@
-"""Recall estimated while a bounded join runs."""
+"""Estimate the recall of a bounded join while it runs."""

@@ -1,4 +1,4 @@
-"""Recall from the sums that workers report: plain numbers, so that reading a report compiles nothing."""
+"""Compute recall from the sums that workers report; plain Python, so that reading a report compiles nothing."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ __all__ = ["RecallEstimate", "recall_of"]
 
 
 class RecallEstimate(NamedTuple):
-    """The share of the exact join's results that came out, and the standard error; None before there are any."""
+    """The share of the exact join's results that were returned, and its standard error; None without any results."""
 
     recall: float | None
     error: float | None
 
 
 def recall_of(sums: list[float]) -> RecallEstimate:
-    """Return the estimate from sums, of one worker or added up over several.
+    """Return the estimate from the sums of one worker, or from the added sums of several workers.
 
     >>> recall_of([100.0, 50.0, 400.0, 200.0, 100.0, 60.0])
     RecallEstimate(recall=0.5, error=0.0)

@@ -1,4 +1,4 @@
-"""An estimate of the recall of several joins under one budget: a sample of rows for each, and their sums together."""
+"""Estimate the recall of several joins with one budget: each has a sample of rows, and the sums are added."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from braided.eviction.records import Bytes, Ints
 __all__ = ["GroupRecall", "sample_bytes"]
 
 _PREFIX = struct.Struct("<Q")
-_APART = 1 << 48  # rows of joins are numbered far apart, so that samples do not depend on each other
+_APART = 1 << 48  # the distance of row numbers of two joins, so that their samples are independent
 
 
 def sample_bytes(capacity: int, joins: int) -> int:
@@ -30,9 +30,9 @@ def _share_of_each(capacity: int, joins: int) -> int:
 
 
 class GroupRecall:
-    """Estimates the share of all joins' results, together, that came out.
+    """Estimates which share of all joins' results together was returned.
 
-    capacity, joins : those of the buffer. Cost: that of a `Recall` for each join, of its share of the capacity.
+    capacity, joins : those of the buffer. Cost: that of a `Recall` for each join, for its share of the capacity.
     """
 
     def __init__(self, capacity: int, joins: Sequence[GroupWindow]) -> None:
@@ -44,9 +44,9 @@ class GroupRecall:
         self._serving: list[tuple[Ints, Events]] = []
 
     def begin(self, events: GroupEvents, rows: int, starts: Ints, probes: Bytes | None) -> None:
-        """Start with the events of a batch; row ids are below `rows`, those of each stream from its start on.
+        """Start with the events of a batch; row ids are below `rows`, and those of a stream begin at its start.
 
-        probes : rows, not 0, that meet no other such row.
+        probes : not 0 for rows that only probe, which do not match each other.
         """
         self._serving = []
         for number, (join, sample) in enumerate(zip(self._joins, self._samples, strict=True)):
@@ -56,7 +56,7 @@ class GroupRecall:
             sample.place(rows, starts=(int(starts[join.left]), int(starts[join.right])), probes=probes)
 
     def feed(self, start: int, end: int, pair_event: Ints, pair_join: Bytes, pair_row: Ints) -> None:
-        """See the events from start up to end, and the pairs of a step of the buffer, as `Recall.feed` does."""
+        """Take the events from `start` to before `end`, and the pairs of a step of the buffer; see `Recall.feed`."""
         for number, ((at, events), sample) in enumerate(zip(self._serving, self._samples, strict=True)):
             mine = pair_join == number
             first, last = np.searchsorted(at, (start, end)).tolist()
@@ -67,7 +67,7 @@ class GroupRecall:
             sample.moved(ids)
 
     def sums(self) -> list[list[float]]:
-        """Return the sums that `recall_of` takes, in total and recently."""
+        """Return the sums for `recall_of`, in total and for recent rows."""
         together: list[list[float]] = np.sum([sample.sums() for sample in self._samples], axis=0).tolist()
         return together
 
@@ -84,4 +84,4 @@ class GroupRecall:
                 self._samples[number] = Recall.from_bytes(data[at : at + length])
                 at += length
         except (struct.error, ValueError, TypeError) as error:
-            raise BraidedError(f"recall: the saved bytes are damaged: {error}") from error
+            raise BraidedError(f"recall: the saved bytes are damaged: {error}; restore them") from error

@@ -1,6 +1,6 @@
-"""The kernel of `braided.eviction.recall.key_recall`: the keys that are held, the times of their rows, and their sums.
+"""The kernel of `braided.eviction.recall.key_recall`: the keys in the sample, the times of their rows, and their sums.
 
-Preconditions: events are sorted by (time, stream, content); no event is earlier than one before it.
+Preconditions: events are sorted by (time, stream, content); no event is earlier than a previous one.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from braided.eviction.records import NONE, Bytes, Ints, Links, Reals, Records, U
 from braided.routing.hash_kernels import mix
 
 GROUPS = 64
-QUARTERS = 4  # of a window, in which rows are counted by bucket
-ROOM = 64  # nodes beyond the most, so that one event never lacks any
+QUARTERS = 4  # parts of a window for which rows are counted by bucket
+ROOM = 64  # nodes above the maximum, so that there are always enough for one event
 PANES = 32
 _FADE = 0.5
 _SEED = np.uint64(0x6A09E667F3BCC909)
@@ -31,10 +31,10 @@ HEAD = np.dtype(
         ("share", _f8),
     ]
 )  # fmt: skip
-# With which probability a bucket of keys is held, its rows in the window, and the key that most of them have: a vote
-# for it with each of its rows and one against it with each other.
+# The probability with which a bucket of keys is in the sample, its rows in the window, and the key of most of these
+# rows: each row of this key is a vote for it, each row of another key a vote against it.
 BUCKET = np.dtype([("held", _f8), ("rows", _i8), ("key", _u8), ("votes", _i8)])
-# Weighted sums over the keys held: combinations, those that came out; and all that came out.
+# Weighted sums over the keys in the sample: combinations, and returned ones; and all returned combinations.
 SUMS = np.dtype([("matches", _f8), ("found", _f8), ("pairs", _f8)])
 
 
@@ -77,7 +77,7 @@ def _free_slot(head: Records, slots: Records, table: Links, slot: int) -> None:
 
 @compiled
 def _append(head: Records, nodes: Records, slots: Records, chains: Records, slot: int, q: int, time: int) -> None:
-    """Add a node of one row, for which there must be room."""
+    """Add a node with one row; there must be room for it."""
     at = head[0].end
     node = nodes[at]
     node.first, node.last, node.next, node.slot, node.count, node.stream = time, time, NONE, slot, 1, q
@@ -96,7 +96,7 @@ def _append(head: Records, nodes: Records, slots: Records, chains: Records, slot
 def _drop_first(
     head: Records, nodes: Records, slots: Records, chains: Records, table: Links, slot: int, q: int
 ) -> None:
-    """Take the oldest node of a key and stream out, and with the last one of a key its slot."""
+    """Remove the oldest node of a key and stream; with the last node of a key, free its slot."""
     at = int(chains[slot, q].first)
     chains[slot, q].first = nodes[at].next
     if nodes[at].next < 0:
@@ -111,7 +111,7 @@ def _drop_first(
 
 @compiled
 def _expire(head: Records, nodes: Records, slots: Records, chains: Records, table: Links, horizon: int) -> None:
-    """Take out what is before the horizon, up to the first node that is not."""
+    """Remove nodes before the horizon, up to the first one that is not."""
     while head[0].oldest < head[0].end:
         at = head[0].oldest
         if nodes[at].slot >= 0:
@@ -159,7 +159,7 @@ def refill(
 
 @compiled
 def _draw(bucket: int) -> float:
-    """Return a number from 0 to 1 for a bucket: it is held where that is below its probability."""
+    """Return a number from 0 to 1 for a bucket, which is in the sample if this is below its probability."""
     return float(mix(np.uint64(bucket) ^ _SEED) >> np.uint64(11)) / _WHOLE
 
 
@@ -174,13 +174,13 @@ def count_rows(buckets: Records, rows: Links) -> None:
 
 @compiled
 def _probability(head: Records, buckets: Records, at: int) -> float:
-    """Return with which probability a bucket is to be held: so much a row of the window, up to one."""
+    """Return the probability with which a bucket shall be in the sample: a share per row of the window, at most 1."""
     return float(min(1.0, head[0].share * float(max(1, buckets[at].rows))))
 
 
 @compiled
 def _next_quarter(head: Records, buckets: Records, rows: Links, quarter: int, most: int) -> None:
-    """Forget rows out of the window; hold more where there is room, and slowly less of what has become rare."""
+    """Remove counts outside of the window; sample more if there is room, and slowly less of keys that became rare."""
     for k in range(min(quarter - head[0].quarter, rows.shape[0])):
         rows[(quarter - k) % rows.shape[0]] = 0
     head[0].quarter = quarter
@@ -197,7 +197,7 @@ def _next_quarter(head: Records, buckets: Records, rows: Links, quarter: int, mo
 def _hold_less(
     head: Records, nodes: Records, slots: Records, chains: Records, table: Links, buckets: Records, most: int
 ) -> None:
-    """Halve the share, and drop keys that are no longer held, until a quarter of the room is free."""
+    """Halve the share, and drop keys that are no longer in the sample, until a quarter of the room is free."""
     while head[0].live > most - most // 4 or head[0].used > len(slots) - len(slots) // 4:
         head[0].share *= 0.5
         for at in range(len(buckets)):
@@ -224,7 +224,7 @@ def _begin(
     head: Records, nodes: Records, slots: Records, chains: Records, table: Links, buckets: Records, rows: Links,
     at: int, within: int, key: np.uint64, time: int,
 ) -> None:  # fmt: skip
-    """Hold a bucket from now on: of the rows that it had, as many as the votes say are taken to be the key's."""
+    """Add a bucket to the sample; by its votes, estimate how many of its earlier rows are of the key."""
     slot = _slot_of(slots, table, key)
     if slot >= 0:
         _drop_key(head, nodes, slots, chains, table, slot)
@@ -251,7 +251,7 @@ def _begin(
 
 @compiled
 def _rows_within(nodes: Records, chains: Records, slot: int, q: int, horizon: int) -> float:
-    """Return the rows of a key and stream from the horizon on; within its first node they are taken to be even."""
+    """Return the rows of a key and stream from the horizon on, assuming even distances within the first node."""
     at = int(chains[slot, q].first)
     if at < 0:
         return 0.0
@@ -284,7 +284,7 @@ def feed(
     streams: Bytes,
     results: Ints,
 ) -> None:
-    """See events, each with the number of combinations that came out with it."""
+    """Take events, each with the number of combinations that were returned for it."""
     width = within // PANES + 1
     for i in range(len(keys)):
         key, time, s = keys[i], times[i], int(streams[i])
@@ -312,7 +312,7 @@ def feed(
                     if q != s:
                         matches *= _rows_within(nodes, chains, slot, q, time - within)
             group = int(np.int64(mix(np.uint64(at) ^ _GROUP_SEED) & np.uint64(GROUPS - 1)))
-            # In a group, what is certain adds nothing to the variance, and the rest (1 - p) of its square.
+            # A bucket that is certainly in the sample adds no variance, others (1 - p) times their square.
             spread = np.sqrt(1.0 - chance) / chance
             for span in range(len(sums)):
                 sums[span].matches += matches / chance

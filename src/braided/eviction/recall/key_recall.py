@@ -1,22 +1,23 @@
-"""An estimate of the recall of a bounded join of many streams while it runs, with its standard error.
+"""Estimate the recall of a bounded join of many streams while it runs, with its standard error.
 
-The row that comes last completes as many combinations as there are choices of a row of its key from each other stream
-of the window, so all rows of a key must be known to count what a policy lost of it. Some keys are therefore *held*: of
-each, the times of its rows in the window, in panes of a 32nd of the window, no payload::
+A new row completes as many combinations as there are choices of one row of its key from each other stream in the
+window. So all rows of a key must be known to count the lost combinations of a key. Therefore the sample contains some
+keys with the times of all their rows in the window, in panes of a 32nd of the window, without payload::
 
-    key 17   stream 0  |..:.|.  :|...    rows of one pane and stream are one node: how many, the first, the last
+    key 17   stream 0  |..:.|.  :|...    rows of one pane and stream are one node: the count, the first, the last
              stream 1  |  . |    |.
              stream 2  |:...|.:..|..:    an event of stream 1 completes 8 x 10 combinations
 
-Frequent keys make most of the combinations. Keys fall into buckets, whose rows are counted by stream and quarter of the
-window, and a bucket is held with a probability of so much a row, up to one: those that make most of the results are all
-there, and a key in a burst is from when it is frequent on. What came before is taken from its bucket's counts,
-of which a vote decides how much is its own.
+Frequent keys make most combinations. Keys are hashed into buckets, whose rows are counted by stream and quarter of the
+window. The probability with which a bucket is in the sample is proportional to its rows, up to 1. So the keys with most
+results are all in the sample, and a key in a burst is in it as soon as it is frequent. Its earlier rows are estimated
+from the counts of its bucket; a vote decides how many of them belong to the key.
 
-The results of the exact join are estimated by regression on those that came out, as in `recall.pairs`; the
-variances come from 64 groups of buckets, so that keys that come again and again make none look better than it is.
-Panes and counts of buckets err too, for which a flat 0.4% is added. In strong bursts that is too little: of 16 samples
-at windows of 60,000 rows one was off by .032, where the error said .004.
+The results of the exact join are estimated by regression on the returned ones, as in `recall.pair_recall`. The
+variances come from 64 groups of buckets, so that a key that occurs many times does not make the error look smaller.
+
+Panes and counts of buckets have errors too, for which a flat 0.4% is added. In strong bursts this is too little: of 16
+samples with windows of 60,000 rows, one differed by .032 where the standard error was .004.
 
 Preconditions: those of `Buffer`.
 """
@@ -73,10 +74,10 @@ def sample_bytes(capacity: int, streams: int) -> int:
 class KeyRecall:
     """Estimates recall from the rows of some keys.
 
-    capacity, within, streams : those of the buffer. Nodes: half the capacity, or 4,096 where that is more (8 times a
-        very small one).
+    capacity, within, streams : those of the buffer. The number of nodes is half the capacity, or 4,096 if that is more
+        (but at most 8 times the capacity).
 
-    Cost: 120 to 200 bytes a node, 14 to 20 when saved; 0.1 to 0.4 microseconds an event.
+    Cost: 120 to 200 bytes per node, 14 to 20 when saved; 0.1 to 0.4 microseconds per event.
     """
 
     def __init__(self, capacity: int, *, within: int, streams: int) -> None:
@@ -99,7 +100,7 @@ class KeyRecall:
         self._rows = np.zeros((QUARTERS + 1, streams, len(self._buckets)), np.int32)
 
     def feed(self, events: Events, results: Ints) -> None:
-        """See events, each with the number of combinations that came out with it."""
+        """Take events, each with the number of combinations that were returned for it."""
         feed(
             self._head, self._sums, self._groups, self._nodes, self._slots, self._chains, self._table, self._buckets,
             self._rows, self.within, self.most, self._fade_every, events.keys, events.times, events.streams, results,
@@ -110,7 +111,7 @@ class KeyRecall:
         return int(self._head["live"][0])
 
     def sums(self) -> list[list[float]]:
-        """Return the sums that `recall_of` takes, in total and recently; those of several workers add up."""
+        """Return the sums for `recall_of`, in total and for recent rows; the sums of several workers can be added."""
         out = []
         for sums, groups in zip(self._sums, self._groups, strict=True):
             m, f = (groups - groups.mean(axis=0)).T
@@ -122,7 +123,7 @@ class KeyRecall:
         return out
 
     def sums_of_all(self) -> list[list[float]]:
-        """Return the sums where it is known that nothing was lost."""
+        """Return the sums for the case that nothing was lost."""
         return [[float(pairs), float(pairs), 0.0, 0.0, 0.0, float(pairs)] for pairs in self._sums["pairs"]]
 
     def estimate(self) -> RecallEstimate:
@@ -149,7 +150,7 @@ class KeyRecall:
         return _PREFIX.pack(len(text)) + text + zlib.compress(b"".join(data for _, data in parts), 1)
 
     def restore(self, data: bytes) -> None:
-        """Fill a new estimator with what one with the same options saved."""
+        """Restore the state that an estimator with the same options saved."""
         try:
             at = _PREFIX.size + _PREFIX.unpack_from(data)[0]
             header: dict[str, Any] = json.loads(data[_PREFIX.size : at])

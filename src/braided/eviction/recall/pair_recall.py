@@ -1,20 +1,20 @@
-"""An estimate of a bounded join's recall while it runs, with its standard error.
+"""Estimate a bounded join's recall while it runs, with its standard error.
 
-A sample of all rows, kept or not, stays for the whole window as a *ghost*: key, time and number, no payload. Every
-event is matched with the ghosts of the other stream, so a ghost knows how many results its row has in the exact
-join (`matches`); and which of them came out is known from the pairs (`found`)::
+A sample of all rows, stored or not, is kept for the whole window as *ghosts*: key, time and number, without payload.
+Every event is matched with the ghosts of the other stream, which counts the results of the ghost's row in the exact
+join (`matches`). The pairs show how many of them were returned (`found`)::
 
-    rows   o o x o o x o x o o   x: one in 2**level, by a hash of its number
+    rows   o o x o o x o x o o   x: one of 2**level, by a hash of its number
            | | |             |
     event  +-+-+-------------+-> matches of the ghosts x, each for 2**level rows
 
-With all pairs that came out, F, known exactly, the results of the exact join are estimated by regression::
+The number F of all returned pairs is known exactly. The results of the exact join are estimated by regression::
 
     E = sum(w m) + b (F - sum(w f)),   b = cov(m, f) / var(f),   recall = F / E
 
-Measured on nine streams and four policies, its standard error is at most that of sum(w m) alone, of the ratio
-sum(w f) / sum(w m) and of F / (F + sum(w (m - f))), and down to an 8th of it. Preconditions: those of `Buffer`; two
-streams; a worker names the rows that it keeps by row ids (`place`, `moved`).
+On nine streams and four policies, its measured standard error is at most that of sum(w m) alone, of the ratio
+sum(w f) / sum(w m) and of F / (F + sum(w (m - f))), and as low as an 8th of it. Preconditions: those of `Buffer`; two
+streams; the worker reports the row ids of the stored rows (`place`, `moved`).
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ GHOST = np.dtype(
         ("probe", np.int8),
     ]
 )
-# Twice the room, so that ghosts are moved seldom, and the table.
+# There is twice the room, so that ghosts are rarely moved, and the table.
 GHOST_BYTES = 2 * GHOST.itemsize + 8 * 4
 _HEAD = np.dtype([("oldest", _i8), ("end", _i8), ("level", _i8), ("events", _i8)])
-# Sums over ghosts, weighted: matches, found; the variances and covariance of these two sums; and all pairs.
+# Weighted sums over ghosts: matches, found; the variances and the covariance of these two sums; and all pairs.
 SUMS = np.dtype([("matches", _f8), ("found", _f8), ("mm", _f8), ("mf", _f8), ("ff", _f8), ("pairs", _f8)])
 _SAVED = ("key", "time", "number", "matches", "found", "row", "level", "stream", "probe")
 _PREFIX = struct.Struct("<Q")
 
 
 def most_ghosts(capacity: int) -> int:
-    """Return how many rows are sampled at most: a 16th of the capacity, but 1,024, or 4 times a very small capacity.
+    """Return the largest sample: a 16th of the capacity, but at least 1,024, or 4 times a very small capacity.
 
     >>> most_ghosts(100), most_ghosts(10_000), most_ghosts(1_000_000)
     (400, 1024, 62500)
@@ -75,12 +75,12 @@ def most_ghosts(capacity: int) -> int:
 
 
 class Recall:
-    """Estimates recall from a sample of as many rows as `most_ghosts` says.
+    """Estimates recall from a sample of at most `most_ghosts` rows.
 
-    capacity, window : those of the buffer. first : the number of the first event, by which rows are picked.
+    capacity, window : those of the buffer. first : the number of the first event; the sample is chosen by numbers.
 
-    Cost: about 140 bytes a ghost, 22 when saved; per event a look-up and the ghosts that match, per pair a look-up: a
-    tenth to a half of the buffer's own time.
+    Cost: about 140 bytes per ghost, 22 when saved; per event a look-up and its matching ghosts, per pair a look-up. It
+    takes a tenth to a half of the buffer's own time.
     """
 
     def __init__(self, capacity: int, *, window: tuple[int, int], first: int = 0) -> None:
@@ -99,9 +99,9 @@ class Recall:
         self._probes = np.zeros(0, np.int8)
 
     def place(self, rows: int, *, starts: tuple[int, int] = (0, 0), probes: Bytes | None = None) -> None:
-        """Start with row ids from 0 up to `rows`; those of each stream, as last `moved`, have risen by its start.
+        """Start with row ids below `rows`; the ids of each stream since the last `moved` are increased by its start.
 
-        probes : rows, not 0, that meet no other such row.
+        probes : not 0 for rows that only probe, which do not match each other.
         """
         live = self._live()
         here = live["row"] >= 0
@@ -111,7 +111,7 @@ class Recall:
         self._probes = np.zeros(0, np.int8) if probes is None else probes
 
     def moved(self, ids: Ints) -> None:
-        """Set where each row of its stream is now, -1 where it is no longer kept."""
+        """Set the new id of each row of its stream; -1 if it is no longer stored."""
         live = self._live()
         here = live["row"] >= 0
         live["row"][here] = ids[live["row"][here]]
@@ -120,10 +120,10 @@ class Recall:
         return self._ghosts[int(self._head["oldest"][0]) : int(self._head["end"][0])]
 
     def feed(self, events: Events, start: int, end: int, pair_event: Ints, pair_row: Ints) -> None:
-        """See the events from start up to end, and the pairs that a step of the buffer gave for them.
+        """Take the events from `start` to before `end`, and the pairs that a step of the buffer returned for them.
 
-        Events that the buffer never saw have row id -1. A step may have stopped among the pairs of the event at `end`:
-        they are seen too.
+        Events that the buffer did not get have the row id -1. If the step stopped among the pairs of the event at
+        `end`, these pairs are taken too.
         """
         _feed(
             self._head, self._sums, self._ghosts, self._table, self._ghost_of, self._probes,
@@ -136,7 +136,7 @@ class Recall:
         return int(self._head["end"][0] - self._head["oldest"][0])
 
     def sums(self) -> list[list[float]]:
-        """Return the sums of all ghosts, in total and recently; those of several workers add up."""
+        """Return the sums of all ghosts, in total and for recent rows; the sums of several workers can be added."""
         live = self._live()
         weight = np.exp2(live["level"].astype(np.float64))
         spread = weight * (weight - 1)
@@ -148,11 +148,11 @@ class Recall:
         return recall_of(self.sums()[0])
 
     def recent(self) -> RecallEstimate:
-        """Return the recall of recent rows: an event counts half of one that is 4 capacities later."""
+        """Return the recall of recent rows: the weight of an event halves with every 4 capacities of later events."""
         return recall_of(self.sums()[1])
 
     def to_bytes(self) -> bytes:
-        """Return the estimator as bytes: about 22 a ghost."""
+        """Return the estimator as bytes: about 22 per ghost."""
         live = self._live()
         parts = [pack(np.ascontiguousarray(live[name])) for name in _SAVED]
         header = {
@@ -189,7 +189,7 @@ class Recall:
 
 @compiled
 def _index(head: Records, ghosts: Records, table: Links) -> None:
-    """Link the ghosts by the hash of their key, newest first."""
+    """Link the ghosts by the hashes of their keys, newest first."""
     table[:] = NONE
     for slot in range(head[0].oldest, head[0].end):
         _link(ghosts, table, slot)
@@ -204,7 +204,7 @@ def _link(ghosts: Records, table: Links, slot: int) -> None:
 
 @compiled
 def _leave(sums: Records, ghosts: Records, ghost_of: Links, slot: int) -> None:
-    """Add a ghost to the variances once nothing more can match it."""
+    """Add a ghost to the variances when no further row can match it."""
     if ghosts[slot].row >= 0:
         ghost_of[ghosts[slot].row] = NONE
     weight = float(np.int64(1) << np.int64(ghosts[slot].level))
@@ -224,7 +224,7 @@ def _sampled(number: int, level: int) -> bool:
 
 @compiled
 def _make_room(head: Records, ghosts: Records, table: Links, ghost_of: Links) -> None:
-    """Move the ghosts to the front; where they are too many, halve the sample until they fill half the room."""
+    """Move the ghosts to the front; if there are too many, halve the sample until they fill half the room."""
     most = len(ghosts) // 2
     live = head[0].end - head[0].oldest
     while live == most:
@@ -249,7 +249,7 @@ def _make_room(head: Records, ghosts: Records, table: Links, ghost_of: Links) ->
 
 @compiled
 def _count_result(sums: Records, ghosts: Records, slot: int) -> None:
-    """Count for a ghost a result of its row that came out."""
+    """Count a returned result of a ghost's row."""
     ghosts[slot].found += 1
     weight = float(np.int64(1) << np.int64(ghosts[slot].level))
     for at in range(len(sums)):
@@ -287,7 +287,7 @@ def _feed(
         weight = 0.0
         probing = len(probes) > 0 and ids[i] >= 0 and probes[ids[i]] != 0
         slot = int(table[home(key, len(table))])
-        while slot >= head[0].oldest:  # what is older has left, and lies below
+        while slot >= head[0].oldest:  # lower slots have left
             q = int(ghosts[slot].stream)
             age = time - ghosts[slot].time
             apart = q == s or (probing and ghosts[slot].probe != 0)
@@ -322,7 +322,7 @@ def _feed(
             sums[1].matches *= _FADE
             sums[1].found *= _FADE
             sums[1].pairs *= _FADE
-            # A sum that counts half has a quarter of the variance.
+            # Half of a sum has a quarter of its variance.
             sums[1].mm *= _FADE * _FADE
             sums[1].mf *= _FADE * _FADE
             sums[1].ff *= _FADE * _FADE

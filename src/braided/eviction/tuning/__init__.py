@@ -1,1 +1,1 @@
-"""Buffers that choose their own policy or parameter."""
+"""Buffers that choose their policy, or its parameter, while they run."""

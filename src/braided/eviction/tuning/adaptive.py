@@ -1,6 +1,7 @@
-"""A bounded buffer that tunes itself: GDJ's initial credit (``initial="auto"``), or the policy as such (AUTO).
+"""A bounded buffer that tunes GDJ's initial credit (``initial="auto"``) or chooses the policy (AUTO) while it runs.
 
-It has the interface of `Buffer`, and decides at every so many events, whatever the cuts (`shadows`, `challenge`).
+It has the interface of `Buffer`. It decides after fixed numbers of events, so calls do not matter (`shadows`,
+`challenge`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _MAGIC = b"BRDA"
 
 
 def make_buffer(capacity: int, policy: Policy, **options: Unpack[BufferOptions]) -> Buffer | AdaptiveBuffer:
-    """Return the buffer that a policy needs: one that tunes itself if there is something to tune.
+    """Return the buffer that a policy needs: an adaptive one if the policy has a tuner.
 
     >>> from braided.eviction.policies.gdj import GDJ
     >>> type(make_buffer(100, GDJ(initial=0.9), window=(-5, 5))).__name__
@@ -32,20 +33,20 @@ def make_buffer(capacity: int, policy: Policy, **options: Unpack[BufferOptions])
 
 
 def buffer_from_bytes(data: bytes, policy: Policy) -> Buffer | AdaptiveBuffer:
-    """Return the buffer that was saved by `to_bytes` of either kind."""
+    """Return a saved buffer of either kind."""
     return (Buffer if policy.tuner() is None else AdaptiveBuffer).from_bytes(data, policy)
 
 
 def main_of(buffer: Buffer | AdaptiveBuffer) -> Buffer:
-    """Return the buffer that has the rows."""
+    """Return the buffer with the rows."""
     return buffer.main if isinstance(buffer, AdaptiveBuffer) else buffer
 
 
 class AdaptiveBuffer:
     """A `Buffer` that follows the best of several policies or percentiles; parameters are those of `Buffer`.
 
-    Cost: beside the buffer, shadows without payload: for AUTO, 6 of about 1,000 rows each, or of a quarter of the
-    rows of a small buffer; for GDJ, at times, one of as many rows as the buffer has.
+    Cost: in addition to the buffer, shadows without payload. AUTO has 6 with about 1,000 rows each, or a quarter of the
+    rows of a small buffer. GDJ has, at times, one with as many rows as the buffer.
 
     >>> from braided.eviction.policies.auto import AUTO
     >>> AdaptiveBuffer(100, AUTO(), window=(-5, 5)).following
@@ -59,7 +60,7 @@ class AdaptiveBuffer:
     def _take_policy(self, policy: Policy) -> None:
         tuner = policy.tuner()
         if tuner is None:
-            raise BraidedError(f"policy={policy!r}: has nothing to tune; use Buffer")
+            raise BraidedError(f"policy={policy!r}: this policy has no tuner; use Buffer")
         self.policy = policy
         self.tuner: Tuner = tuner
         self._at = tuner.first
@@ -81,7 +82,7 @@ class AdaptiveBuffer:
         return self.tuner.policies[self._at]
 
     def step(self, events: Events, start: int, **outputs: Unpack[Outputs]) -> Progress:
-        """Process events from `start` as `Buffer.step` does; also stops, sooner than it must, at an epoch's end."""
+        """Process events from `start` like `Buffer.step`; it also stops at the end of an epoch."""
         epoch = max(512, self.capacity // 2)
         left = epoch - self.main.counts["events"] % epoch
         end = min(len(events.keys), start + left)

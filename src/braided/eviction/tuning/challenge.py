@@ -1,15 +1,16 @@
-r"""GDJ's initial credit tuned while running: one shadow of the whole buffer tries the percentile next to the buffer's.
+r"""Tune GDJ's initial credit while running: one shadow of the whole buffer tries the percentile next to the buffer's.
 
-The shadow starts as a copy of the buffer's rows and credits, without payload, and sees all events. In a trial the two
-first drift apart, then their results are counted::
+The shadow starts as a copy of the buffer's rows and credits, without payload, and gets all events. In a trial, the two
+buffers first run until their rows differ, then their results are counted::
 
     buffer   0.2  -------------------------------------------> 0.35 ----
-                 \ copy                                      /  if it has found 0.3% more
+                 \ copy                                      /  if it has 0.3% more results
     shadow        0.35  . . . run-up . . . | . . . counted . .
 
-A trial that is won goes on in its direction, one that is lost turns round, and when both neighbours have lost, the
-shadow is gone for a while. Decisions fall at fixed numbers of events and depend on the events before alone. It sees all
-keys: where they come in bursts a sample says little, and with one key in four the percentile was up to 17% off.
+After a trial that is won, the next trial goes in the same direction; after a lost one it goes in the other direction.
+When both neighbours have lost, there is no shadow for a while. Decisions are made after fixed numbers of events and
+depend only on previous events. The shadow gets all keys: if keys come in bursts, a sample shows little, and with one
+key of four the result of the chosen percentile was up to 17% worse.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from braided.eviction.stored_rows import fill_rows, row_keys, slots_by_age
 __all__ = ["FIRST", "PERCENTILES", "Challenge"]
 
 PERCENTILES = (0.1, FIRST_GUESS, 0.35, 0.5)
-"""These held the best on every stream we have."""
+"""The best percentile was among these on every stream that we have."""
 FIRST = PERCENTILES.index(FIRST_GUESS)
 _RUN_UP, _COUNTED, _REST, _LONG_REST = 8, 8, 1, 32  # epochs
 _LEAD = 1.003
-_KNOWN_BY = np.uint64(0xFFFFFFFF)  # a shadow knows a key by 32 bits, which is all that is saved of it
+_KNOWN_BY = np.uint64(0xFFFFFFFF)  # a shadow uses and saves only 32 bits of a key
 
 
 class Challenge:
-    """Tries one percentile at a time against the buffer's own."""
+    """Compares one other percentile at a time with that of the buffer."""
 
     first = FIRST
 
@@ -51,18 +52,18 @@ class Challenge:
         self._lost = 0  # trials in a row
 
     def policy_of(self, at: int) -> Policy:
-        """Return GDJ as it was given: the percentile is what its buffer has learned."""
+        """Return the policy of the user: the percentile is in the state of its buffer."""
         return self._policy
 
     def feed(self, events: Events) -> None:
-        """Let the shadow, if there is one, see the events."""
+        """Pass the events to the shadow, if there is one."""
         if self.shadow is not None:
             rows = np.zeros(len(events.keys), np.int64)
             self.shadow.count(events._replace(keys=events.keys & _KNOWN_BY, rows=rows))
 
     def decide(self, following: int, main: Buffer) -> int:
         """End an epoch: return the percentile to follow, given the one followed so far; `main` is the buffer itself."""
-        if len(main.state.probes):  # it leaves out results that a shadow would count
+        if len(main.state.probes):  # the buffer leaves out results that a shadow would count
             self._end(_REST)
             return following
         if self.shadow is not None and len(main.state.sizes):
@@ -88,12 +89,12 @@ class Challenge:
         return following
 
     def follow(self, at: int, main: Buffer, now: int) -> Buffer:
-        """Return the buffer itself, with another percentile."""
+        """Set another percentile in the buffer, and return it."""
         main.learned = main.learned._replace(percentile=PERCENTILES[at])
         return main
 
     def _begin(self, following: int, main: Buffer) -> None:
-        """Start a trial, if the buffer has given up its rows once."""
+        """Start a trial if the buffer has evicted as many rows as its capacity."""
         if main.counts["evicted"] < main.capacity:
             self._left = _REST
             return
@@ -109,7 +110,7 @@ class Challenge:
             self._lost = 0
 
     def to_bytes(self) -> tuple[dict[str, Any], list[bytes]]:
-        """Return what a trial remembers: a part for a JSON header, and the shadow if there is one."""
+        """Return the state: a part for a JSON header, and the shadow if there is one."""
         facts = {
             "before": self._before,
             "left": self._left,
@@ -129,9 +130,9 @@ class Challenge:
 
 
 def _copied(old: Buffer, percentile: float) -> Buffer:
-    """Return a buffer that goes on from the rows and credits of `old` with another percentile.
+    """Return a buffer that continues with the rows and credits of `old` and another percentile.
 
-    Rows have no ids, and keys only the bits that a shadow knows them by.
+    Rows have no ids, and keys have only the bits that a shadow uses.
     """
     alike: dict[str, Any] = {"streams": len(old.state.streams), "share": old.share, "results": old.results}
     new = Buffer(old.capacity, old.policy, window=old.window, **alike)

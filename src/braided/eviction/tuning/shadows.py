@@ -1,18 +1,20 @@
-"""Which policy is best now: small shadow buffers try them out on a sample of keys, and the buffer follows the best.
+"""Find the best policy: small shadow buffers try policies on a sample of keys, and the buffer follows the best one.
 
-A shadow stores no payload and only counts its results. It sees the rows of one key in `sample`, picked by a
-hash, and has the share of the capacity that those rows are of all rows::
+A shadow stores no payload and only counts its results. It gets the rows of one key of `sample`, chosen by a hash, and
+its share of the capacity is the share of these rows among all rows::
 
     events ---------------------------------> the buffer        RECENT
        \\__ keys of the sample __> shadow RECENT    results  7,102
                                |> shadow GDJ       results  9,350  <- best: the buffer follows
                                |> shadow FIFO      results  8,800
 
-Decisions fall at fixed numbers of events and depend on the events before alone, so cuts and restarts change
-nothing. A change needs a lead of 0.3%, at first of 25%, over scores in which an epoch counts 99% of the next one; the
-first candidate has a bonus. Measured on streams of ten windows and more: shorter memories follow bursts that are over.
-A shadow has about 1,000 rows however large the buffer is, so the larger it is, the less is its share of the cost; where
-there are few keys it has more, so as to see 32 of them.
+Decisions are made after fixed numbers of events and depend only on previous events, so batch cuts and restarts change
+nothing. A change needs a lead of 0.3% in the scores, at the start of 25%. In a score, an epoch counts 99% of the next
+one; the first candidates have a bonus. On measured streams of ten windows and more, scores with shorter memories
+follow bursts that are already over.
+
+A shadow has about 1,000 rows for any size of the buffer, so its share of the cost is smaller for larger buffers. If
+there are few keys, it has more rows, so that its sample has 32 keys.
 """
 
 from __future__ import annotations
@@ -32,23 +34,23 @@ from braided.eviction.tuning.switch import switched
 
 __all__ = ["Shadows"]
 
-_ROWS = 1024  # of a shadow, about, unless that were too few keys or the buffer is small
-_KEYS = 32  # that a sample has at least, about, where it could have fewer than one key in four
+_ROWS = 1024  # the approximate rows of a shadow, unless there are few keys or the buffer is small
+_KEYS = 32  # the approximate least number of keys in a sample of fewer than one key of four
 _FADE = 0.99
 _LEAD = 1.003
-_YOUNG = 20  # epochs, two windows at a budget of 20%, whose scores say too little
-_YOUNG_LEAD = 1.25  # that counts nevertheless
-_WARM = 4  # times its room that a shadow must have given up before its score says something
+_YOUNG = 20  # epochs (two windows with a budget of 20%) after which scores are reliable
+_YOUNG_LEAD = 1.25  # the lead that is needed before that
+_WARM = 4  # how many times its room a shadow must have evicted or refused before its score counts
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _SEED = np.uint64(0xD1B54A32D192ED03)
-_KNOWN_BY = np.uint64(0xFFFFFFFF)  # shadows know a key by 32 bits, which is all that is saved of it
+_KNOWN_BY = np.uint64(0xFFFFFFFF)  # shadows use and save only 32 bits of a key
 
 
 class Shadows:
-    """Small buffers, one per policy that AUTO may follow, fed with the events of a sample of keys.
+    """Small buffers, one for each candidate of AUTO, which get the events of a sample of keys.
 
-    RECENT knows how often keys were seen. While the buffer follows another policy, that is counted here, for the rows
-    to be worth something when the policy changes again.
+    RECENT counts how often keys occur. While the buffer follows another policy, this is counted here, so that rows get
+    credits when the policy changes again.
     """
 
     first = 0
@@ -70,7 +72,7 @@ class Shadows:
         return self.policies[at]
 
     def feed(self, events: Events) -> None:
-        """Let every shadow see the events of the sample."""
+        """Pass the events of the sample to every shadow."""
         if self._counts is not None:
             note_all(self._counts, events.keys, events.times, events.streams)
         if not self.buffers:
@@ -112,7 +114,7 @@ class Shadows:
         return switched(main, self.policies[at], counts=counts, shadow=self.buffers[at].learned, now=now)
 
     def _begin(self, main: Buffer) -> None:
-        """Make the shadows after the first epoch, when something is known of the number of keys."""
+        """Create the shadows after the first epoch, when the number of keys is known approximately."""
         keys = int(main.learned.head["keys"][0])  # the first policy is RECENT
         self.sample = max(self._least_sample, min(main.capacity // _ROWS, keys // _KEYS))
         streams = len(main.state.streams)
@@ -122,7 +124,7 @@ class Shadows:
         self._set_room(main.capacity, 1.0 / self.sample)
 
     def to_bytes(self) -> tuple[dict[str, Any], list[bytes]]:
-        """Return what the shadows remember: a part for a JSON header, and their buffers."""
+        """Return the state: a part for a JSON header, and the buffers of the shadows."""
         facts = {"scores": self.scores.tolist(), "before": self.before.tolist(), "seen": self.seen.tolist()}
         saved = [buffer.to_bytes() for buffer in self.buffers]
         if self._counts is not None:

@@ -1,4 +1,4 @@
-"""A buffer goes on under another policy: the same rows, with the credits that the new policy would give them."""
+"""Change the policy of a buffer: it keeps its rows, and the new policy sets their credits."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _MOVED = ("events", "pairs", "results", "expired", "evicted", "refused", "too_la
 
 
 def switched(old: Buffer, policy: Policy, *, counts: KeyCounts, shadow: Any, now: int) -> Buffer:
-    """Return a buffer with the rows and totals of `old`.
+    """Return a buffer with the rows and totals of `old`, and another policy.
 
-    counts : what RECENT has counted of the same events. shadow : what a small buffer of the new policy has learned.
+    counts : RECENT's counts of the same events. shadow : the state of a small buffer with the new policy.
     """
     alike: dict[str, Any] = {"streams": len(old.state.streams), "share": old.share, "results": old.results}
     new = Buffer(old.capacity, policy, window=old.window, **alike)

@@ -1,4 +1,4 @@
-"""What tunes a buffer while it runs: it sees all events, and at the end of an epoch says what to follow next."""
+"""The interface of a tuner: it gets all events, and chooses the next policy at the end of each epoch."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["Tuner"]
 
 
 class Tuner(Protocol):
-    """Chooses among policies. Decisions depend on the events before alone."""
+    """Chooses among policies. Its decisions depend only on previous events."""
 
     @property
     def policies(self) -> Sequence[Policy]:
-        """What it chooses among."""
+        """The policies to choose from."""
 
     @property
     def first(self) -> int:
@@ -26,7 +26,7 @@ class Tuner(Protocol):
         """Return the policy of the buffer that follows one of `policies`."""
 
     def feed(self, events: Events) -> None:
-        """See events that the buffer has finished."""
+        """Take events that the buffer has finished."""
 
     def decide(self, at: int, main: Buffer) -> int:
         """End an epoch: return which policy to follow, given the one followed so far and the buffer itself."""
@@ -35,7 +35,7 @@ class Tuner(Protocol):
         """Return the buffer that follows another policy from now on, with the rows of `main`; or `main` itself."""
 
     def to_bytes(self) -> tuple[dict[str, Any], list[bytes]]:
-        """Return what it remembers: a part for a JSON header, and buffers."""
+        """Return the state: a part for a JSON header, and buffers."""
 
     def restore(self, facts: dict[str, Any], saved: list[bytes], at: int, main: Buffer) -> None:
-        """Go on from what was saved, while the buffer follows a policy."""
+        """Restore the saved state; the buffer follows policy number `at`."""

@@ -1,1 +1,1 @@
-"""Learning a lateness from the delays that a stream shows."""
+"""Learn a lateness from the delays of a stream's rows."""

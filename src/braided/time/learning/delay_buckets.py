@@ -1,4 +1,4 @@
-"""Log-scaled buckets of delays over all of int64: 32 an octave, so at most 1/32 wide, by integers only.
+"""Log-scaled buckets of delays over all of int64: 32 per octave, so each is at most 1/32 wide; integers only.
 
 ```
  value   0 1 2 ... 63 | 64 66 ... 126 | 128 132 ... 252 | ...
@@ -20,7 +20,7 @@ from braided.errors import BraidedError
 Ints = npt.NDArray[np.int64]
 
 BUCKETS = 32 * 57 + 64
-"""Buckets of 0 .. 2**63 - 1."""
+"""The number of buckets for 0 .. 2**63 - 1."""
 
 MOST = (1 << 63) - 1
 
@@ -61,7 +61,7 @@ def bucket_upper(bucket: int) -> int:
 
 @compiled
 def gap(later: int, earlier: int) -> int:
-    """Return later - earlier, at least 0, and at most the largest int64 where the difference is wider."""
+    """Return later - earlier, limited to the range from 0 to the largest int64."""
     if later <= earlier:
         return 0
     if earlier < 0 and later > MOST + earlier:
@@ -81,7 +81,7 @@ def count_buckets(values: Ints) -> Ints:
 def encode_counts(counts: Ints, limit: int, *, upward: bool = True) -> str:
     """Write the counts above 0 in at most `limit` bytes of text.
 
-    Where that is too short for all, 2, 4, ... neighbours are merged into the uppermost, or the lowest, of them.
+    If they do not fit, 2, 4, ... neighbouring buckets are merged into the uppermost of them, or the lowest.
     """
     at = np.flatnonzero(counts)
     values = counts[at]
@@ -95,7 +95,7 @@ def encode_counts(counts: Ints, limit: int, *, upward: bool = True) -> str:
         merged = np.zeros(len(at), np.int64)
         np.add.at(merged, where, values)
         values = merged
-    raise BraidedError(f"delays: do not fit into {limit} bytes; raise the limit")
+    raise BraidedError(f"delays: the summary does not fit into {limit} bytes; raise the limit")
 
 
 def decode_counts(text: str, length: int) -> Ints:
@@ -105,7 +105,7 @@ def decode_counts(text: str, length: int) -> Ints:
         steps, values = numbers[::2], numbers[1::2]
         counts[np.cumsum(np.array(steps, np.int64))] = np.array(values, np.int64)
     except (ValueError, IndexError, OverflowError) as error:
-        raise BraidedError("delays: damaged summary; it is not what this version writes") from error
+        raise BraidedError("delays: the summary is damaged, or of another version of braided; restore it") from error
     return counts
 
 

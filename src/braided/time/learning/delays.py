@@ -1,18 +1,17 @@
-"""A small summary of the delays of one task's rows, from which a worker that knows the clock learns K.
+"""A small summary of the delays of one task's rows, from which a worker learns K.
 
-A row's delay is max(C, running maximum) - time, with C the clock committed before the batch. The running maximum is
-that of a part of the task's input, such as a file: only there rows are in order of arrival. The task that reads the
-rows does not know C, the worker does, so the task keeps two histograms:
+A row's delay is max(C, running maximum) - time, where C is the clock committed before the batch. The running maximum is
+that of a part of the task's input, such as a file, because only there rows are in order of arrival. The worker knows C,
+but the task that reads the rows does not, so the task keeps two histograms:
 
 ```
- within   running maximum of the part - time       rows late by what the task itself has seen
- around   time of the first row - time (signed)    the times themselves, near where C is likely to be
+ within   running maximum of the part - time       how late rows are against the task's own rows
+ around   time of the first row - time (signed)    the times themselves, finest near the probable C
 ```
-
-With C, more than x late are at most #(within > x) + #(C - time > x) and at least the larger of the two. The
-larger is used: rows late in one way are nearly always late in the other too, so that the sum counts them twice.
-The largest delay is exact: max(largest within, C - smallest time). With one row a task all is exact up to the
-width of a bucket (1/32), and a row's time is never made out to be older than it is.
+With C, the number of rows more than x late is at most #(within > x) + #(C - time > x), and at least the larger of the
+two. The larger one is used: rows that are late in one way are nearly always late in the other way too, so the sum would
+count them twice. The largest delay is exact: max(largest within, C - smallest time). With one row per task, everything
+is exact up to the width of a bucket (1/32), and a row's time never becomes older than it is.
 """
 
 from __future__ import annotations
@@ -39,14 +38,15 @@ from braided.time.learning.delay_buckets import (
 
 _TEXT = 1800
 _SHORT_TEXT = 450
-"""Bytes of one histogram in JSON: two of them and the rest are below 4 KB."""
+"""The largest size of one histogram in JSON: two of them and the rest are below 4 KB."""
 
 
 class Delays:
     """The delays of one task's rows of one batch and stream, in order of arrival.
 
-    Adding the rows in pieces gives the same as adding them at once. Memory: 45 KB; JSON: below 4 KB. One that is not
-    fine serves where K follows the largest delay, which stays exact: every task sends it to every worker.
+    Adding the rows in pieces gives the same result as adding them at once. Memory: 45 KB; JSON: below 4 KB. With
+    `fine=False` the JSON is smaller, because every task sends it to every worker. This is enough if K follows the
+    largest delay, which stays exact.
 
     >>> task = Delays()
     >>> task.add(np.array([100, 300, 250]))
@@ -66,21 +66,21 @@ class Delays:
 
     @property
     def largest(self) -> int:
-        """The largest time; the smallest int64 when there is no row."""
+        """The largest time; the smallest int64 if there are no rows."""
         return int(self._numbers[_LARGEST])
 
     @property
     def smallest(self) -> int:
-        """The smallest time; the largest int64 when there is no row."""
+        """The smallest time; the largest int64 if there are no rows."""
         return int(self._numbers[_SMALLEST])
 
     @property
     def clock(self) -> int | None:
-        """The largest time, to which the task moves the clock; None when there is no row."""
+        """The largest time, to which the task moves the clock; None if there are no rows."""
         return self.largest if self.rows else None
 
     def largest_delay(self, clock: int | None) -> int:
-        """Return the largest delay of a row, exactly (at most the largest int64)."""
+        """Return the exact largest delay of a row (at most the largest int64)."""
         within = int(self._numbers[_DELAY])
         return within if clock is None or not self.rows else max(within, gap(clock, self.smallest))
 
@@ -89,24 +89,24 @@ class Delays:
         _add(np.ascontiguousarray(times, np.int64), self._numbers, self._within, self._around)
 
     def begin_part(self) -> None:
-        """Begin another part of the input, whose rows may have arrived before those added so far."""
+        """Begin another part of the input; its rows may have arrived before the rows added so far."""
         self._numbers[_RUNNING] = MIN_TIME
 
     def count_behind(self, clock: int | None) -> Ints:
-        """Return the histogram of clock - time, of rows behind the clock before the batch; there is none at first."""
+        """Return the histogram of clock - time for rows behind the clock from before the batch, if there is a clock."""
         behind = np.zeros(BUCKETS, np.int64)
         if clock is not None:
             _shift(self._around, int(self._numbers[_FIRST]), clock, behind)
         return behind
 
     def count_into(self, behind: Ints, out: Ints) -> None:
-        """Add the rows to a histogram of delays against the larger of the clock and the running maximum."""
+        """Add the rows to a histogram of their delays behind the larger of the clock and the running maximum."""
         later = np.maximum(_tail(self._within), _tail(behind))
         out[0] += self.rows - later[0]
         out[1:] += later - np.append(later[1:], 0)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the summary as JSON values, less than 4 KB of them; where not fine, less than 1.2 KB."""
+        """Return the summary as JSON values, less than 4 KB; less than 1.2 KB if not fine."""
         text = _TEXT if self._fine else _SHORT_TEXT
         return {
             "numbers": self._numbers.tolist(),
@@ -122,16 +122,18 @@ class Delays:
             task._within = decode_counts(value["within"], BUCKETS)
             task._around = decode_counts(value["around"], 2 * BUCKETS)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise BraidedError("delays: damaged summary; it is not what this version writes") from error
+            raise BraidedError(
+                "delays: the summary is damaged, or of another version of braided; restore it"
+            ) from error
         return task
 
 
 @dataclass(frozen=True)
 class BatchDelays:
-    """The delays of all rows of a batch: those to learn from, and how many are beyond the ceiling.
+    """The delays of all rows of a batch: those to learn from, and how many are above the ceiling.
 
-    `behind` counts the rows of each bucket by their distance from the clock before the batch: a row that is late only
-    within its batch is not lost, since nothing leaves before the batch has ended.
+    `behind` counts rows by their distance from the clock before the batch: a row that is late only within its batch is
+    not lost, because no row leaves before the end of the batch.
     """
 
     rows: int
@@ -143,7 +145,7 @@ class BatchDelays:
 
 
 def batch_delays(tasks: Sequence[Delays], clock: int | None, ceiling: int) -> BatchDelays:
-    """Pool the tasks of a batch; the order of the tasks does not matter."""
+    """Combine the tasks of a batch; their order does not matter."""
     tasks = [task for task in tasks if task.rows]
     counts, behind = np.zeros(BUCKETS, np.int64), np.zeros(BUCKETS, np.int64)
     for task in tasks:
@@ -161,7 +163,7 @@ def batch_delays(tasks: Sequence[Delays], clock: int | None, ceiling: int) -> Ba
 
 
 def _tail(counts: Ints) -> Ints:
-    """Return, for every bucket but the last, how many are above it."""
+    """Return, for every bucket except the last, the count of all buckets above it."""
     above: Ints = np.cumsum(counts[::-1])[::-1][1:]
     return above
 
@@ -190,7 +192,7 @@ def _add(times: Times, numbers: Ints, within: Ints, around: Ints) -> None:
 
 @compiled
 def _shift(around: Ints, first: int, clock: int, out: Ints) -> None:
-    """Turn first - time into clock - time: of each bucket the smallest delay that its rows may have."""
+    """Convert first - time into clock - time, with the smallest possible delay of each bucket."""
     for at in range(2 * BUCKETS):
         if around[at]:
             if at >= BUCKETS:

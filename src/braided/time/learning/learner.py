@@ -1,6 +1,6 @@
-"""Learning a stream's lateness from its batches: a pure function of what the batches showed.
+"""Learn a stream's lateness from its batches; the result depends on the summaries of the batches alone.
 
-Every worker holds one `Learner` per stream and gives it the same updates, so all have the same K.
+Every worker has one `Learner` per stream and makes the same updates, so all workers have the same K.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from braided.time.learning.target import lose_all_behind
 
 
 def rule_of(spec: Lateness, reach: int | None) -> Rule:
-    """Return the numbers of a `Lateness` for the kernels."""
+    """Return a `Lateness` as numbers for the kernels."""
     loss = 0.0 if spec.recall is None else 1.0 - spec.recall
     return Rule(
         margin=float(spec.margin),
@@ -40,13 +40,13 @@ def rule_of(spec: Lateness, reach: int | None) -> Rule:
         slice=max(1, spec.memory_us // SLICES),
         slice_rows=SLICE_ROWS if spec.recall is None else max(SLICE_ROWS, int(TARGET_SLICE_ROWS / loss)),
         reach=max(0, reach or 0),
-        # The paper's own measure starts with K = 0.
+        # The paper's own measure begins with K = 0.
         prime=0 if spec.measure == "next" else PRIME_ROWS if spec.recall is None else TARGET_PRIME_ROWS,
     )
 
 
 def new_summary(spec: Lateness) -> Delays | NextDelays:
-    """Return a task's summary of its delays, before its first row."""
+    """Return an empty summary for the delays of a task."""
     return NextDelays(spec.ceiling_us) if spec.measure == "next" else Delays(fine=spec.recall is not None)
 
 
@@ -57,8 +57,8 @@ def read_summary(spec: Lateness, value: dict[str, Any]) -> Delays | NextDelays:
 class Learner:
     """The lateness K of one stream, learned batch by batch.
 
-    `reach` is the span of a join's window, hi - lo: with a recall target, a row d late loses
-    min(1, (d - K) / reach) of its results. None is for `order`, where a row later than K is lost to the order.
+    `reach` is the span of a join's window, hi - lo: with a recall target, a row with delay d loses
+    min(1, (d - K) / reach) of its results. None is for `order`, where a row later than K is out of order.
     State: below 6 KB as JSON with a recall target, below 1 KB without.
 
     >>> import numpy
@@ -83,17 +83,17 @@ class Learner:
 
     @property
     def beyond(self) -> int:
-        """Rows so far that were later than the ceiling, and not learned from."""
+        """The number of rows so far that were later than the ceiling; K is not learned from them."""
         return int(self._state[0]["beyond"])
 
     @property
     def achieved(self) -> float | None:
-        """The share kept so far, of rows in order or of results; None without a recall target."""
+        """The share of results, or of rows in order, that was kept so far; None without a recall target."""
         rows = int(self._state[0]["rows"])
         return None if self.spec.recall is None or not rows else 1.0 - float(self._state[0]["lost"]) / rows
 
     def hint(self, lateness: int) -> None:
-        """Keep K at least this large for a memory's time: what an operator before this one has learned."""
+        """Keep K at least at a lateness that a previous operator has learned, for the length of the memory."""
         at = int(self._state[0]["slice"])
         self._hints[at] = max(int(self._hints[at]), min(lateness, self._rule.ceiling))
         self._state[0]["lateness"] = max(self.lateness, int(self._hints[at]))
@@ -102,8 +102,8 @@ class Learner:
         """Learn from one batch of the stream.
 
         `clock` is the clock committed before the batch. `missed` is how many of its rows, up to the ceiling, came after
-        a later row had been let go, where one worker sees that for the whole stream; otherwise all rows count that were
-        behind the horizon before the batch, which all workers know and which are never fewer.
+        a later row had left, if one worker sees this for the whole stream. Otherwise all rows count that were behind
+        the horizon from before the batch; all workers know this number, which is never smaller.
         """
         after = advance(clock, max((task.clock for task in tasks if task.clock is not None), default=None))
         if self.spec.measure == "next":
@@ -115,7 +115,7 @@ class Learner:
             end_batch(*parts, self._rule, after, largest)
 
     def learn(self, delays: Ints, clock: int) -> None:
-        """Learn from delays that somebody else has measured; `clock` is the time up to which that was."""
+        """Learn from delays that the caller has measured up to the time `clock`."""
         usable = np.ascontiguousarray(delays[delays <= self._rule.ceiling])
         self._state[0]["beyond"] += len(delays) - len(usable)
         if len(usable):
@@ -136,7 +136,7 @@ class Learner:
         return batch.largest
 
     def _take_until_set(self, clock: int | None, tasks: Sequence[NextDelays]) -> int | None:
-        """Keep the batch's rows; if it has set the clock, measure those kept before and what it measured itself."""
+        """Keep the batch's rows; if it has set the clock, measure the rows kept before, and take its own delays."""
         sets = [at for at in (task.first_set(clock) for task in tasks) if at is not None]
         largest = int(measure_pending(self._state, self._rule.ceiling, min(sets))) if sets else 0
         largest = max([largest, *(task.take_into(self._state, clock) for task in tasks)])
@@ -163,5 +163,7 @@ class Learner:
             if len(value["state"]) != len(LEARNED.names or ()):
                 raise ValueError("another number of fields")
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise BraidedError("lateness: damaged state; it is not what this version writes") from error
+            raise BraidedError(
+                "lateness: the state is damaged, or of another version of braided; restore it"
+            ) from error
         return learner

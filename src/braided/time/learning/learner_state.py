@@ -1,4 +1,4 @@
-"""What is learned of a stream's delays, as arrays for the kernels, and a `Lateness` as numbers for them."""
+"""The state of learning a stream's delays, as arrays for the kernels, and a `Lateness` as numbers for them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from braided.time.learning.delay_buckets import BUCKETS, MOST, Ints
 from braided.time.learning.pending import FIELDS
 
 SLICES = 8
-"""Parts of the memory, the oldest of which is forgotten at a time."""
+"""The number of parts of the memory; the oldest part is removed at a time."""
 
 ROW = 64
-"""One row in `counts`; fractions of a row are left when most of it is forgotten."""
+"""The weight of one row in `counts`; it fades to fractions of a row."""
 
 LEARNED = np.dtype(
     [
@@ -26,12 +26,12 @@ LEARNED = np.dtype(
         ("slice_start", np.int64),
         ("slice", np.int64),
         ("weight", np.int64),  # the sum of `counts`
-        ("held", np.float64),  # K may not fall below this yet
+        ("held", np.float64),  # the value below which K may not fall yet
         ("lost", np.float64),  # rows, or parts of their results, lost so far
-        ("losing", np.float64),  # the same of the batch at hand
-        ("block", np.float64),  # the same of the last rows: a block is as many as may lose one
+        ("losing", np.float64),  # the same for the current batch
+        ("block", np.float64),  # the same for the last rows: a block has as many rows as may lose one
         ("block_rows", np.int64),
-        ("blocks", np.float64),  # the sum of the blocks' losses, and of losses * (losses - those allowed)
+        ("blocks", np.float64),  # the sum of the blocks' losses, and of losses * (losses - allowed losses)
         ("bunched", np.float64),
         ("recent", np.int64),  # which part of `recent` is filled now
         ("recent_rows", np.int64),
@@ -55,7 +55,7 @@ class Rule(NamedTuple):
 
 
 def new_learned() -> tuple[Learned, Ints, Ints, Ints, Ints]:
-    """Return (state, maxima, hints, recent, counts) of a stream of which no row was seen."""
+    """Return (state, maxima, hints, recent, counts) for a stream without rows."""
     state = np.zeros(1, LEARNED)
     state[0]["lag"] = MOST
     sizes = (SLICES + 1, SLICES + 1, SLICES, BUCKETS)

@@ -1,12 +1,12 @@
-"""What a task saw of its rows' delays where each is measured at the next row that sets the clock, as in the paper.
+"""A task's summary of delays that are measured at the next row that sets the clock, as in the paper.
 
 ```
  arrival    A0   A2   C1   A4   B3   A6   C5          A sets the clock
  delay      0    0    3    0    3    0    pending     C1 at A4, B3 at A6; a row that sets the clock is on time
 ```
 
-The worker knows the clock C before the batch. Where the task never gets past C, nothing in it set the clock and all
-of its rows are pending; where it does, its delays are as measured, and no row is less than C - time late.
+The worker knows the clock C before the batch. If the task never passes C, none of its rows set the clock, and all its
+rows are pending. If it does, its delays are as measured, and the delay of each row is at least C - time.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ SEEN = np.dtype(
         ("largest", np.int64),
         ("sum1", np.float64),  # sums of the powers of first - time
         ("sum2", np.float64),
-        ("sets", np.int64),  # how often the clock was set, where to at first and at last
+        ("sets", np.int64),  # how often the clock was set, and its first and last value
         ("first_set", np.int64),
         ("clock", np.int64),
-        ("part_sets", np.int64),  # the same within the part of the input at hand
+        ("part_sets", np.int64),  # the same for the current part of the input
         ("part_clock", np.int64),
         ("oldest", np.int64),  # the smallest time and the largest delay of a row that was measured
         ("most", np.int64),
@@ -45,7 +45,7 @@ SEEN = np.dtype(
 class NextDelays:
     """The delays of one task's rows of one batch and stream, in order of arrival.
 
-    Adding the rows in pieces gives the same as adding them at once. JSON: below 1 KB.
+    Adding the rows in pieces gives the same result as adding them at once. JSON: below 1 KB.
 
     >>> task = NextDelays(ceiling=3_600_000_000)
     >>> task.add(np.array([0, 2, 1, 4, 3]), np.array([True, True, False, True, False]))
@@ -59,7 +59,7 @@ class NextDelays:
 
     @property
     def rows(self) -> int:
-        """Rows added that are not beyond the ceiling."""
+        """The number of added rows that are not later than the ceiling."""
         return int(self._state[0]["seen"])
 
     @property
@@ -68,14 +68,14 @@ class NextDelays:
 
     @property
     def clock(self) -> int | None:
-        """Where the clock was last set; None when no row sets it."""
+        """The last value of the clock; None if no row set it."""
         return int(self._state[0]["clock"]) if self._state[0]["sets"] else None
 
     def first_set(self, after: int | None) -> int | None:
-        """Return where the task first set a clock that was at `after`, or at least how far; None if it did not.
+        """Return the value to which the task first moved a clock at `after`, or a lower bound; None if it did not.
 
-        Of the rows that set the clock the first and the last are known: where the first is not past `after`, the
-        next one is somewhere after it.
+        Only the first and the last row that set the clock are known. If the first is not after `after`, the next one is
+        somewhere after it.
         """
         if self.clock is None or (after is not None and self.clock <= after):
             return None
@@ -83,7 +83,7 @@ class NextDelays:
         return first if after is None else max(first, after)
 
     def add(self, times: Times, setting: npt.NDArray[np.bool_] | None) -> None:
-        """Add the task's next rows, in order of arrival; `setting` says which of them set the clock, or all do."""
+        """Add the task's next rows, in order of arrival; `setting` has which of them set the clock, None means all."""
         times = np.ascontiguousarray(times, np.int64)
         mask = np.ones(len(times), np.bool_) if setting is None else np.ascontiguousarray(setting, np.bool_)
         _add(times, mask, self._state, self._ceiling)
@@ -92,7 +92,7 @@ class NextDelays:
         self._state[0]["part_sets"] = 0
 
     def take_into(self, learned: State, clock: int | None) -> int:
-        """Add the rows to what is learned, with the clock before the batch; return the largest delay measured."""
+        """Add the rows to the learned state, with the clock before the batch; return the largest measured delay."""
         task = self._state[0]
         learned[0]["beyond"] += task["beyond"]
         if clock is not None and gap(clock, self.largest) > self._ceiling:
@@ -119,7 +119,9 @@ class NextDelays:
         try:
             task._state[0] = tuple(value["next"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise BraidedError("delays: damaged summary; it is not what this version writes") from error
+            raise BraidedError(
+                "delays: the summary is damaged, or of another version of braided; restore it"
+            ) from error
         return task
 
 

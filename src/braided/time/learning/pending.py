@@ -1,6 +1,6 @@
-"""Rows that wait for the clock to be set, which is when `measure="next"` takes their delay: as sums, not one by one.
+"""Rows that wait until the clock is set, when `measure="next"` measures their delays; they are kept as sums.
 
-With offsets from the first of them, the delays of all at any later clock are known:
+With the offsets from the first of these rows, the delays of all rows at any later clock are known:
 
 ```
  delay of a row = (clock - first) + (first - time)
@@ -25,19 +25,19 @@ FIELDS = [
     ("moment1", np.float64),
     ("moment2", np.float64),
     ("pending", np.int64),  # rows seen since the clock was set
-    ("pending_first", np.int64),  # the time of the first, and the smallest
+    ("pending_first", np.int64),  # the time of the first of them, and the smallest time
     ("pending_smallest", np.int64),
     ("pending1", np.float64),  # sums of the powers of first - time
     ("pending2", np.float64),
 ]
-"""What a state needs for the functions below."""
+"""The fields that a state needs for the functions below."""
 
 State = npt.NDArray[Any]
 
 
 @compiled
 def add_pending(state: State, rows: int, first: int, smallest: int, sum1: float, sum2: float) -> None:
-    """Keep rows of which the sums of the powers of first - time are known."""
+    """Add rows, given by the sums of the powers of first - time."""
     now = state[0]
     if rows == 0:
         return
@@ -53,9 +53,9 @@ def add_pending(state: State, rows: int, first: int, smallest: int, sum1: float,
 
 @compiled
 def measure_pending(state: State, ceiling: int, clock: int) -> int:
-    """Learn from the rows kept, now that the clock is set, and return their largest delay.
+    """Learn from the waiting rows when the clock is set, and return their largest delay.
 
-    A clock that jumps by more than the ceiling, as after an outage, says nothing about their delays: they are let go.
+    If the clock jumps by more than the ceiling, as after an outage, it does not show their delays: they are discarded.
     """
     now = state[0]
     rows, now.pending = now.pending, 0

@@ -1,17 +1,16 @@
 """The rules by which K follows the delays: one compiled step, the same for a batch and for a single row.
 
-The memory is cut into slices of event time; a slice also lasts for a least number of rows, so that a gap in the
-stream forgets nothing:
+The memory is divided into slices of event time. A slice also has a minimum number of rows, so that a gap in the stream
+does not clear the memory:
 
 ```
  maxima   | slice 0 | slice 1 | ... | slice 8 |     largest delay of each; the oldest is overwritten
- counts   delays by bucket; each new slice takes 1/8 off
+ counts   delays by bucket; each new slice reduces them by 1/8
 ```
+Without a recall target, K is the largest of the maxima plus `margin` standard deviations, and falls by at most 1/8 per
+slice. With a recall target, see `target`.
 
-Without a recall target, K is the largest of the maxima plus margin standard deviations, and falls by at most 1/8
-a slice. With a target, K is as in `target`.
-
-Integers and plain float64 sums only, so that every machine computes the same K.
+The code uses only integers and plain float64 sums, so that every machine computes the same K.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from braided.time.learning.target import kept_target
 SLICE_ROWS = 64
 PRIME_ROWS = 256
 TARGET_PRIME_ROWS = 32
-"""Until so many rows are seen nothing is let go: K reaches back to before the earliest row."""
+"""No row leaves before this many rows have arrived: until then, K reaches back to before the earliest row."""
 
 TARGET_SLICE_ROWS = 1.0
 """With a recall target, a slice lasts for at least this many rows that may be lost."""
@@ -51,7 +50,7 @@ def take_delay(state: Learned, counts: Ints, rule: Rule, bucket: int, rows: int)
 
 @compiled
 def take_delays(state: Learned, counts: Ints, rule: Rule, buckets: Ints, rows: Ints) -> None:
-    """Learn from a batch: how many rows have their delay in each of the buckets."""
+    """Learn from a batch, given by the number of rows in each bucket of delays."""
     for at in range(len(buckets)):
         take_delay(state, counts, rule, buckets[at], rows[at])
 
@@ -60,7 +59,7 @@ def take_delays(state: Learned, counts: Ints, rule: Rule, buckets: Ints, rows: I
 def end_batch(
     state: Learned, maxima: Ints, hints: Ints, recent: Ints, counts: Ints, rule: Rule, clock: int, largest: int
 ) -> None:
-    """End a batch: `clock` is the clock after it, `largest` its largest delay."""
+    """End a batch: `clock` is the clock after it, and `largest` is its largest delay."""
     now = state[0]
     if now.lag == MOST:
         now.first_clock = now.slice_start = now.clock = clock
@@ -103,7 +102,7 @@ def _next_slice(state: Learned, maxima: Ints, hints: Ints, counts: Ints) -> None
 
 @compiled
 def _kept_largest(state: Learned, maxima: Ints, rule: Rule) -> int:
-    """Return the largest delay remembered plus the margin, not far below the K before."""
+    """Return the largest delay in memory plus the margin, but not far below the previous K."""
     now = state[0]
     mean = now.moment1 / max(now.moment0, 1.0)
     spread = np.sqrt(max(now.moment2 / max(now.moment0, 1.0) - mean * mean, 0.0))

@@ -1,20 +1,19 @@
-"""K under a recall target: the smallest that keeps the share of losses in the remembered delays below an allowed one.
+"""K with a recall target: the smallest K for which the share of losses in the remembered delays is below a limit.
 
-That share is corrected by what was lost, as in adaptive conformal inference (Gibbs and Candes, 2021): with x the
-losses left to spend until now over what chance alone may take, it is the target's times
+The limit is corrected by the losses so far, as in adaptive conformal inference (Gibbs and Candes, 2021). Let x be the
+losses that are still allowed, divided by the losses that chance alone may cause. The limit is the target's share times
 
 ```
- x * x, at most 10          where x >= 1: more was kept than asked for
- 1 / (1 + 1.5 * (1 - x))    below: stricter, yet one bad hour does not fix K at the largest delay
+ x * x, at most 10          if x >= 1: more was kept than the target requires
+ 1 / (1 + 1.5 * (1 - x))    if x < 1: stricter, but one bad hour does not fix K at the largest delay
 ```
+For n losses in bunches of D rows, as when a phone stalls, chance causes about the square root of n * D: the larger the
+bunches, the more losses are kept in reserve.
 
-Chance takes the square root of n * D of n losses that come in bunches of D rows, as when a phone stalls: where losses
-are bunched more is kept in reserve.
-
-In `order`, while there is something to spend, K is at most twice the largest delay of the rows among which 6 were to be
-lost (`recent`): it falls soon after a burst, however many rows were late in it. In a join the stored rows that K let
-go do not come back until the clock has moved on by K: there, many losses at once hold K at the largest recent delay
-for a memory, however much there is to spend.
+In `order`, while losses are still allowed, K is at most twice the largest delay among the rows of which 6 may be lost
+(`recent`). So it falls soon after a burst, no matter how many rows were late in it. In a join, stored rows that a small
+K has expired are missing until the clock has advanced by K. So there many losses at once keep K at the largest recent
+delay for the length of the memory, no matter how many losses are still allowed.
 """
 
 from __future__ import annotations
@@ -26,25 +25,25 @@ from braided.time.learning.delay_buckets import MOST, Ints, bucket_lower, bucket
 from braided.time.learning.learner_state import SLICES, Learned, Rule
 
 CREDIT_ROWS, CREDIT_LOSSES, CREDIT_END = 3200.0, 32.0, 15000.0
-"""Losses allowed in advance, those of so many rows and at most so many, and by which row they are paid back:
-streams start worse than they go on."""
+"""The losses allowed in advance: those of this many rows, at most this many, paid back until this row. Streams begin
+with more late rows than they have later."""
 
 STRICTNESS, JOIN_STRICTNESS = 1.5, 3.0
-"""How strongly the allowed share answers to losses above the target, in `order` and in joins."""
+"""How strongly losses above the target reduce the allowed share, in `order` and in joins."""
 
 BEYOND_SEEN = 1.1
-"""K over the largest delay remembered, where the target asks for more than that has shown."""
+"""The factor of K over the largest delay in memory, if the target requires more than this delay."""
 
 RECENT_LOSSES, RECENT_FACTOR = 6.0, 2
-"""In `order`, K is at most this multiple of the largest delay among as many rows as may have so many losses."""
+"""In `order`, K is at most this multiple of the largest delay among as many rows as may have this many losses."""
 
 MANY_LOSSES = 8.0
-"""In a join, so many times the losses allowed in a block hold K at the largest recent delay."""
+"""In a join, this many times the allowed losses of a block keep K at the largest recent delay."""
 
 
 @compiled
 def lose_behind(state: Learned, rule: Rule, bucket: int, rows: int) -> None:
-    """Count what rows lose that are so far behind the clock before the batch: all, or the part beyond the horizon."""
+    """Count the losses of rows in one bucket behind the clock before the batch: all, or the part past the horizon."""
     now = state[0]
     lower, upper = bucket_lower(bucket), bucket_upper(bucket)
     if rows > 0 and lower > now.lag:
@@ -54,14 +53,14 @@ def lose_behind(state: Learned, rule: Rule, bucket: int, rows: int) -> None:
 
 @compiled
 def lose_all_behind(state: Learned, rule: Rule, rows: Ints) -> None:
-    """Count what a batch loses: how many of its rows are in each bucket behind the clock before it."""
+    """Count the losses of a batch, given by its rows in each bucket behind the clock from before the batch."""
     for bucket in range(len(rows)):
         lose_behind(state, rule, bucket, rows[bucket])
 
 
 @compiled
 def kept_target(state: Learned, hints: Ints, recent: Ints, counts: Ints, rule: Rule, largest: int) -> int:
-    """Count what the batch lost, `largest` being its largest delay, and return the K that the target asks for."""
+    """Count the losses of the batch, whose largest delay is `largest`, and return the K that the target requires."""
     now = state[0]
     _next_recent(state, recent, rule, largest)
     if rule.reach > 0:
@@ -91,7 +90,7 @@ def _count_losses(state: Learned, rule: Rule) -> None:
 
 @compiled
 def _next_recent(state: Learned, recent: Ints, rule: Rule, largest: int) -> None:
-    """Note the batch's largest delay among those of the last rows."""
+    """Add the batch's largest delay to those of the last rows."""
     now = state[0]
     recent[now.recent] = max(recent[now.recent], largest)
     now.recent_rows += now.batch_rows
@@ -116,7 +115,7 @@ def _allowed(state: Learned, rule: Rule) -> float:
     x = left / (1.0 + np.sqrt(rule.loss * now.rows * bunch))
     strictness = JOIN_STRICTNESS if rule.reach > 0 else STRICTNESS
     share = rule.loss * (min(10.0, x * x) if x >= 1.0 else 1.0 / (1.0 + strictness * (1.0 - x)))
-    # The next batch goes by this share to its end: it may not spend all that is left.
+    # This share is used until the end of the next batch, which must not use up all allowed losses.
     return float(min(0.5, share, rule.loss + max(0.0, left) / (4.0 * max(1, now.batch_rows))))
 
 
@@ -124,8 +123,8 @@ def _allowed(state: Learned, rule: Rule) -> float:
 def _kept_share(state: Learned, counts: Ints, rule: Rule) -> int:
     """Return the smallest upper end of a bucket as K for which losses in `counts` are within the allowed share.
 
-    Going down from the largest delay: `whole` is the weight of the rows at least `reach` later than K, which
-    lose everything, `part` that of the others later than K and `sum` their delays.
+    It goes down from the largest delay. `whole` is the weight of the rows at least `reach` later than K, which lose all
+    results; `part` is the weight of the other rows later than K, and `total` is the sum of their delays.
     """
     left = _allowed(state, rule) * state[0].weight
     top = bucket_of(rule.ceiling)
