@@ -186,7 +186,7 @@ def test_paths_and_options_are_checked(tmp_path: Path) -> None:
     assert BraidedSource({}).reader(schema).partitions()[0].value == []
     for options, message in {
         "": 'path: format("braided") needs one',
-        str(tmp_path): 'is none of: a table, a topic; other Parquet files are read by format("parquet")',
+        str(tmp_path): 'not one of: a table, a topic; read other Parquet files with format("parquet")',
         f"{topic.location}|max_files=0": "max_files='0': write a number of 1 or more",
         f"{topic.location}|reader=../x": "reader='../x': write letters, digits",
     }.items():
