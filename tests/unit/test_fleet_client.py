@@ -147,7 +147,7 @@ def _operate(fleet: Any, address: list[str], capsys: pytest.CaptureFixture[str])
     told = fleet.follow(since=begun, component="one", every=0.01)
     assert next(told).at >= begun
     assert main(["fleet", "logs", "one", *address]) == 0
-    assert "has logged nothing about it" in capsys.readouterr().out
+    assert "has no log lines about it" in capsys.readouterr().out
     if peer == "south":
         fleet.move("one", "north")
 
@@ -291,7 +291,7 @@ def test_a_job_that_has_failed_says_why_and_is_retried_by_hand_or_submitted_agai
         shown = capsys.readouterr().out
         assert re.search(r"failing +failed +\d{4}-", shown)
         assert "failing: failed 2 times in a row: ZeroDivisionError: the seventh call (fraud.py, line 6" in shown
-        assert "failing: fix the cause, then type braided fleet retry failing" in shown
+        assert "failing: fix the cause, then run: braided fleet retry failing" in shown
         assert main(["fleet", "retry", "failing", *address]) == 0
         assert f"failing: runs at {row().peer} again" in capsys.readouterr().out
         assert not row().is_failed

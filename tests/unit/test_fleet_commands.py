@@ -41,7 +41,7 @@ def test_watch_does_not_ask_all_the_time(every: str, capsys: pytest.CaptureFixtu
     with pytest.raises(SystemExit) as ended:
         main(["fleet", "watch", f"--every={every}"])
     assert ended.value.code == 2
-    assert f"argument --every: {every!r}: write seconds, 0.5 at least" in capsys.readouterr().err
+    assert f"argument --every: {every!r}: write a number of seconds, at least 0.5" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_an_application_file_is_checked(tmp_path: Path, capsys: pytest.CaptureFi
     _write(tmp_path, "scores.toml", JOB.format(tmp_path, "scores", "hits"))
     app = _write(tmp_path, "app.toml", APPLICATION)
     assert main(["check", str(app)]) == 0
-    assert capsys.readouterr().out == f"{app}: an application 'fraud' of hits, scores; 5 seconds\n"
+    assert capsys.readouterr().out == f"{app}: application 'fraud' with hits, scores; 5 seconds\n"
     assert main(["check", "--json", str(app)]) == 0
     assert json.loads(capsys.readouterr().out) == {
         "file": str(app), "accepted": True, "application": "fraud", "latency": 5.0, "jobs": ["hits", "scores"],

@@ -251,7 +251,7 @@ def test_a_checkpoint_of_a_query_outside_of_a_fleet_is_refused(tmp_path: Path) -
 def test_a_setting_of_spark_has_a_name_and_a_value() -> None:
     assert read_setting("spark.jars=/a.jar,/b=c.jar") == ("spark.jars", "/a.jar,/b=c.jar")
     for text in ("spark.jars", "jars=/a.jar"):
-        with pytest.raises(PeerError, match=f"conf='{text}': write a setting of Spark's and its value"):
+        with pytest.raises(PeerError, match=f"conf='{text}': write a setting of Spark and its value"):
             read_setting(text)
 
 

@@ -422,7 +422,7 @@ def test_many_searches_that_each_take_long_stop(pattern: str, monkeypatch: pytes
     data = pa.table(
         {"k": np.zeros(count, np.int64), "ts": pa.array(np.arange(count), US), "v": np.ones(count, np.int64)}
     )
-    with pytest.raises(BraidedError, match=r"or 500 for every row \(key k=0\)"):
+    with pytest.raises(BraidedError, match=r"or 500 per row of the key \(key k=0\)"):
         braided.local.match(
             data, key="k", time="ts", pattern=pattern, define={"C": "v > count(*)"}, measures={"n": "count(*)"},
             within="1 minute", after="skip to next row",
