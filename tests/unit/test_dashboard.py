@@ -435,7 +435,7 @@ def test_dash_needs_something_to_show(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["dash"]) == 2
     assert "give a directory with a history, or a fleet with --fleet HOST:PORT" in capsys.readouterr().err
     assert main(["dash", "--fleet", "127.0.0.1:1", "--token-file", str(tmp_path / "none")]) == 2
-    assert "none: No such file or directory; name the one that the first peer wrote" in capsys.readouterr().err
+    assert "none: No such file or directory; give the file that the first peer wrote" in capsys.readouterr().err
 
 
 def test_completion_knows_all_commands_and_options(tmp_path: Path) -> None:
