@@ -22,7 +22,7 @@ def test_joins_work_on_spark_connect(tmp_path: Path) -> None:
         [sys.executable, str(CLIENT), str(tmp_path)], capture_output=True, text=True, timeout=600, check=False
     )
     if importlib.metadata.version("pyspark").startswith("4.0."):
-        assert "has no operators with state in Python; use a newer Spark" in done.stderr
+        assert "it has no stateful operators in Python; use a newer Spark" in done.stderr
         return
     assert done.returncode == 0, done.stderr[-3000:]
     answers = json.loads((tmp_path / "answers.json").read_text())
@@ -42,14 +42,16 @@ def test_joins_work_on_spark_connect(tmp_path: Path) -> None:
     assert answers["columns"] == ["k", "ts", "id", "ts_right", "id_right"]
     assert "the routing is fixed" in answers["said"]
     assert (
-        "the result has no watermark: ts: an aggregate of Spark's over this result needs its watermark to be 15 seconds"
+        "the result has no watermark: ts: an aggregate of Spark's over this result needs a watermark delay of 15 seconds"
         in answers["said"]
     )
     assert Counter((left, right) for left, right in answers["topic"]) == wanted
     assert Counter((left, right) for left, right in answers["copy"]) == wanted
     assert answers["page"], "the dashboard does not show the query"
     no_sql, no_upkeep = answers["refused"]
-    assert no_sql.startswith("braided.sql: Spark Connect shows no plan of a query; write the join with braided.join")
+    assert no_sql.startswith(
+        "braided.sql: Spark Connect does not show the plan of a query; write the join with braided.join"
+    )
     assert no_upkeep.startswith("compact, keep: on Spark Connect the server writes the topic; call braided.topic(path)")
 
 

@@ -356,7 +356,7 @@ def test_what_a_stream_of_a_table_does_not_understand_is_refused(spark: SparkSes
     with pytest.raises(OptionError, match="there is no Delta table"):
         braided.table(spark, f"delta:{table}")
     _foreign(table, 1)
-    with pytest.raises(OptionError, match="only Delta tables are read as streams"):
+    with pytest.raises(OptionError, match="only Delta tables can be read as streams"):
         braided.table(spark, "iceberg:a.b.c")
     frame = braided.table(spark, f"delta:{table}")
     assert len(_read_all(spark, frame, tmp_path / "check")) == 1

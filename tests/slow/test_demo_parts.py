@@ -47,7 +47,7 @@ def test_the_page_of_a_demo_stays_until_it_is_closed(tmp_path: Path) -> None:
     assert running.stdout is not None
     lines = iter(running.stdout)
     port = next(found[1] for line in lines if (found := re.match(r"dashboard +http://127\.0\.0\.1:(\d+)/", line)))
-    assert any(line.startswith("dashboard") and line.endswith("stays; Ctrl-C ends it\n") for line in lines)
+    assert any(line.startswith("dashboard") and line.endswith("stays open; Ctrl-C ends it\n") for line in lines)
     connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=60)
     connection.request("GET", "/events")
     stream = connection.getresponse()

@@ -90,7 +90,7 @@ def test_stages_run_together_and_one_that_fails_stops_all(spark: SparkSession, t
     assert not spark.streams.active
     with pytest.raises(OptionError, match="processors=1: write at least one for each of the 2 stages"):
         braided.deploy(query.where("v > 1").order(), topics=tmp_path / "b", processors=1)
-    with pytest.raises(OptionError, match="query: DataFrame is no query; write it with"):
+    with pytest.raises(OptionError, match="query: expected a query, not DataFrame; write it with"):
         braided.deploy(query.df, topics=tmp_path / "b")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="query: has no step; add one"):
         braided.deploy(query, topics=tmp_path / "b")

@@ -71,7 +71,7 @@ def test_a_job_is_watched_until_it_is_stopped(command: list[str], tmp_path: Path
         running.send_signal(signal.SIGINT)
         _, errors = running.communicate(timeout=300)
         assert running.returncode == 130
-        assert "stopping; run again, it goes on from its checkpoint" in errors
+        assert "stopping; when it runs again, it continues from its checkpoint" in errors
     finally:
         running.kill()
 

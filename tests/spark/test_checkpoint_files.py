@@ -92,7 +92,7 @@ def test_blocks_cross_the_shuffle_by_name_until_their_batch_is_done(
     assert not list(blocks.glob("*/*/*/*"))
     for least in ("many", "-1"):
         session.conf.set(LEAST, least)
-        with pytest.raises(braided.OptionError, match=rf"{LEAST}='{least}': write from how many bytes"):
+        with pytest.raises(braided.OptionError, match=rf"{LEAST}='{least}': write a number of bytes"):
             joined(session, tmp_path)
 
 

@@ -80,7 +80,7 @@ def test_columns_are_found_by_the_dataframes_they_come_from_and_by_aliases(strea
     [
         (braided.join, r"^join: give on= and time=.*or a condition"),
         (lambda c, a: braided.join(c, a, "n"), r"^condition='n': write a Column .* go into on="),
-        (lambda c, a: braided.join(c, a, F.expr(NEAR), time="ts"), r"^time='ts': the condition says that already"),
+        (lambda c, a: braided.join(c, a, F.expr(NEAR), time="ts"), r"^time='ts': the condition already has this"),
         (lambda c, a: braided.join(c, a, F.expr(NEAR), suffixes=("_l", "_r")), r"^suffixes=: .*leave it out"),
         (lambda c, a: braided.join(c, a, F.expr(NEAR), "sideways"), r"^how='sideways': unknown"),
         (lambda c, a: braided.join(c, a, F.expr("c.n = a.n AND a.ts > c.ts")), r"r\.ts > l\.ts is on one side only.*add a cap"),
@@ -92,7 +92,7 @@ def test_columns_are_found_by_the_dataframes_they_come_from_and_by_aliases(strea
         (lambda c, a: braided.join(c, a, F.expr(NEAR), "left"), r"^on=None: how='left' needs a key"),
         (
             lambda c, a: braided.join(c, a, F.expr(NEAR) & F.udf(lambda n: n > 1, "boolean")(c["n"])),
-            r"^condition=: a Python function is in it",
+            r"^condition=: has a Python function",
         ),
     ],
 )  # fmt: skip

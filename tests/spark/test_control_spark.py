@@ -178,7 +178,7 @@ def test_scale_in_and_out_on_request(spark: SparkSession, tmp_path: Path) -> Non
     result = adaptive(spark, tmp_path, name="scaled")
     with pytest.raises(braided.BraidedError, match=r"workers=0: write a number of 1 or more, or 'auto'"):
         braided.scale(str(tmp_path / "control"), 0)
-    with pytest.raises(braided.BraidedError, match="is no control directory of a join"):
+    with pytest.raises(braided.BraidedError, match="not a control directory of a join"):
         braided.scale(str(tmp_path / "elsewhere"), 2)
     braided.scale(str(tmp_path / "control"), 1)
     query = run_to_end(result, tmp_path / "check", tmp_path / "out")
@@ -231,7 +231,9 @@ def test_what_does_not_fit_stops_the_query_with_a_clear_error(spark: SparkSessio
     run_to_end(result, tmp_path / "check", tmp_path / "out")
     with pytest.raises(Exception, match="belongs to query"):
         run_to_end(result, tmp_path / "check2", tmp_path / "out2")
-    with pytest.raises(braided.BraidedError, match=r"partition='ssp': .* was made for 'auto'; give another directory"):
+    with pytest.raises(
+        braided.BraidedError, match=r"partition='ssp': .* was created for 'auto'; give another directory"
+    ):
         adaptive(spark, tmp_path, partition="ssp")
     with pytest.raises(braided.BraidedError, match="has nothing to hash"):
         adaptive(spark, tmp_path, on=None, where="l.k < r.k", partition="hash", name="never")

@@ -103,7 +103,7 @@ def test_operators_may_share_a_name(spark: SparkSession, pair: tuple[DataFrame, 
     assert read_rows(spark, tmp_path / "o2")
     assert braided.report(query).query["results"] > 0
     with pytest.raises(
-        braided.BraidedError, match="name='hits': 2 operators of this query share it; give each its own"
+        braided.BraidedError, match="name='hits': 2 operators of this query have this name; give each its own name"
     ):
         braided.report(query, "hits")
 
@@ -226,5 +226,5 @@ def test_reports_name_what_they_are_of(pair: tuple[DataFrame, DataFrame], tmp_pa
     assert braided.report(query, "a:b work").query["name"] == "a:b work"
     metric = metrics_of(query.lastProgress)[0]
     assert json.loads(query.lastProgress.observedMetrics[f"{METRIC}{metric}:work"]["reports"][0])["worker"] in (0, 1)
-    with pytest.raises(braided.BraidedError, match="name='x': this query has no such join; it has a:b work"):
+    with pytest.raises(braided.BraidedError, match="name='x': unknown operator of this query; write one of a:b work"):
         braided.report(query, "x")

@@ -135,7 +135,7 @@ path = "{0}/out"
     [
         ("l.k = r.k AND", "l.k = r.nope AND", r"^job, line 14: step pairs: .*nope"),
         ('path = "{0}/r"', 'path = "{0}/none"', r"^job, line 6: sources\.r: .*none"),
-        ("lateness =", "latenes =", "step pairs: latenes=: is no option of the joins of a query"),
+        ("lateness =", "latenes =", "step pairs: latenes=: unknown option of the joins of a query"),
         (
             ":upper",
             ":lower",

@@ -115,5 +115,5 @@ def test_batches(spark: SparkSession, pair: tuple[DataFrame, DataFrame], tmp_pat
 
 def test_a_name_that_carries_a_delay_is_refused(pair: tuple[DataFrame, DataFrame]) -> None:
     frame = pair[0].withColumnRenamed(REPORT, "__braided_delay")
-    with pytest.raises(OptionError, match="right: column '__braided_delay': Braided has one of that name; rename it"):
+    with pytest.raises(OptionError, match="right: column '__braided_delay': Braided uses this name itself; rename it"):
         braided.join(pair[0], frame, on=KEY, time=TIME, within=WITHIN)

@@ -33,8 +33,8 @@ def test_errors_on_spark(spark: SparkSession, tmp_path: Path) -> None:
         (batch, right, {}, "right is streaming and left is not; give streams"),
         (left, right, {"on": "phone"}, "on='phone': the left input has no such column; it has k, ts, v"),
         (left, right, {"where": 3}, "where=3: write a SQL predicate over l. and r. columns"),
-        (left, right, {"where": "l.v <"}, "where='l.v <': Spark says [PARSE_SYNTAX_ERROR] Syntax error at or near end of input."),
-        (batch, batch, {"where": "nope(l.k)"}, "where='nope(l.k)': Spark says [UNRESOLVED_ROUTINE]"),
+        (left, right, {"where": "l.v <"}, "where='l.v <': Spark reports: [PARSE_SYNTAX_ERROR] Syntax error at or near end of input."),
+        (batch, batch, {"where": "nope(l.k)"}, "where='nope(l.k)': Spark reports: [UNRESOLVED_ROUTINE]"),
         (left, stream(spark, tmp_path / "n", "k long, ts timestamp_ntz"), {}, "one has a time zone and the other has none"),
         (
             stream(spark, tmp_path / "c", "k string collate UTF8_LCASE, ts timestamp"), right, {},

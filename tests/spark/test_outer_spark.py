@@ -96,7 +96,7 @@ def test_explain_says_why_the_routing_is_fixed(
     assert "fixed: " not in shown
     with pytest.raises(braided.OptionError, match=r"control=: rows of both streams"):
         braided.join(*streams, how="full", **options)
-    with pytest.raises(braided.OptionError, match=r"where=.*: how='left' must know itself what matches"):
+    with pytest.raises(braided.OptionError, match=r"where=.*: how='left' must itself find which rows match"):
         braided.join(*streams, on="k", time="ts", within="1 second", how="left", where="rand() > l.id")
 
 

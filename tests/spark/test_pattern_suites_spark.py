@@ -78,7 +78,7 @@ def test_cases_of_trino_as_streams(spark: SparkSession, tmp_path: Path) -> None:
     ends = "SELECT id FROM rows MATCH_RECOGNIZE (PARTITION BY part ORDER BY ts ALL ROWS PER MATCH PATTERN (A B $) {} "
     ends += "DEFINE A AS value > 0) AS m"
     with pytest.raises(
-        braided.OptionError, match=r"PATTERN: '\$' is behind the last row of a key, and a stream has none"
+        braided.OptionError, match=r"PATTERN: '\$' is after the last row of a key, but keys of a stream have no end"
     ):
         braided.sql(spark, ends.format("WITHIN INTERVAL '20' SECONDS"), {"rows": stream})
     table = spark.read.schema(DDL).parquet(str(tmp_path / "in"))

@@ -203,19 +203,19 @@ def test_what_does_not_merge_is_sparks_and_explained(
 
 ERRORS: list[tuple[Callable[[dict[str, Query]], Any], str]] = [
     (lambda q: braided.stream(q["calls"].df, time="t"), "time='t': no such column; did you mean 'ts'?"),
-    (lambda q: braided.stream(q["calls"].df, time="n"), "time='n': is of type bigint; write a TIMESTAMP"),
+    (lambda q: braided.stream(q["calls"].df, time="n"), "time='n': has type bigint, not TIMESTAMP; cast it"),
     (lambda q: braided.stream([], time="t"), "df: list is not a Spark DataFrame; for Arrow data use braided.local.stream"),  # type: ignore[arg-type]
-    (lambda q: q["calls"].join(q["alerts"].df, on="phone"), "join: DataFrame is no query; write braided.stream(df, time='ts')"),
+    (lambda q: q["calls"].join(q["alerts"].df, on="phone"), "join: expected a query, not DataFrame; write braided.stream(df, time='ts')"),
     (lambda q: q["calls"].join(q["alerts"], on="phone", witin="1 second"), "witin=: no option of join; did you mean within=?"),
     (lambda q: q["calls"].join(q["alerts"], on="fone", within="1 second"), "on='fone': the left input has no such column"),
     (lambda q: q["calls"].where("m > 1"), "where: 'm > 1': [UNRESOLVED_COLUMN.WITH_SUGGESTION]"),
-    (lambda q: q["calls"].where(True), "where: bool is no condition; write SQL, such as 'n > 1'"),  # type: ignore[arg-type]
+    (lambda q: q["calls"].where(True), "where: expected a condition in SQL, such as 'n > 1', not bool"),  # type: ignore[arg-type]
     (lambda q: q["calls"].select("m"), "select: 'm': [UNRESOLVED_COLUMN.WITH_SUGGESTION]"),
     (lambda q: q["calls"].select("n", time="ts"), "time='ts': no such column; there are n"),
     (lambda q: q["calls"].select("n").order(), "order: the query has no event time at this point; name one with select(..., time='ts')"),
     (lambda q: q["calls"].union(q["alerts"].select("ts")), "union: another stream has no column 'phone'; select it in both"),
     (lambda q: q["calls"].cases({}), "cases: give conditions by the names of their outputs"),
-    (lambda q: q["calls"].cases({"rest": "n > 1"}), "rest='rest': a condition has that name; choose another for what is left"),
+    (lambda q: q["calls"].cases({"rest": "n > 1"}), "rest='rest': a condition has that name; choose another name for the remaining rows"),
     (lambda q: q["calls"].order(late="side"), "late='side': a query has one output; write 'flag' and split it with cases()"),
     (_aggregate(rows="count(*)"), "rows='count(*)': is how many rows a window has; give the value another name"),
     (_aggregate(rows=3), "window='1 minute': a window has this duration, or a number of rows=; give one of them"),

@@ -43,13 +43,13 @@ def test_a_query_goes_on_with_more_workers_and_with_fewer(session: SparkSession,
     session.conf.set("spark.sql.streaming.fileSink.log.compactInterval", 3)
     hide(tmp_path, first=3)
     run_and_hear(session, joined(session, tmp_path), place, tmp_path / "out")
-    with pytest.raises(braided.OptionError, match="--workers 2: the query has so many already"):
+    with pytest.raises(braided.OptionError, match="--workers 2: the query already has 2; write another number"):
         rescale(session, str(place), 2)
     told = rescale(session, str(place), 5)
     assert "5 workers from the next start on" in told
     assert rescale(session, str(place), 5) == told, "again, as after an interruption"
     before = Counter(braided.state(place)[0].rows("left").column("id").to_pylist())
-    with pytest.raises(braided.StateError, match="has 5 workers since it last ran; start it once"):
+    with pytest.raises(braided.StateError, match="was changed to 5 workers and has not run since; start it once"):
         rescale(session, str(place), 3)
     for path in (
         sorted((tmp_path / "hidden" / "left").iterdir())[:1] + sorted((tmp_path / "hidden" / "right").iterdir())[:1]

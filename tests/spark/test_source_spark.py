@@ -104,7 +104,7 @@ def test_sql_reads_tables_and_what_cannot_work_says_what_to_write(spark: SparkSe
             spark.sql("INSERT INTO calls_of_source SELECT * FROM calls_of_source")
     finally:
         spark.sql("DROP TABLE calls_of_source")
-    with pytest.raises(Exception, match=r'a topic is a log, which is not overwritten; write mode\("append"\)'):
+    with pytest.raises(Exception, match=r'a topic is a log and cannot be overwritten; write mode\("append"\)'):
         spark.range(3).write.format("braided").mode("overwrite").save(str(path))
     with pytest.raises(Exception, match="the topic has another schema; write to a new path"):
         spark.range(3).write.format("braided").mode("append").save(str(path))

@@ -249,9 +249,9 @@ BAD = {
     "SELECT c.n FROM calls WATERMARK t DELAY OF INTERVAL 1 SECOND c": r"sql: .*(UNRESOLVED_COLUMN.*`t`|PARSE_SYNTAX_ERROR)",
     "SELECT FROM WHERE": r"sql: does not parse",
     "WITH calls AS (SELECT * FROM calls WHERE n > 1) SELECT c.n FROM calls c": (
-        r"the common table expression calls reads the stream of its name; rename it"
+        r"the common table expression calls reads a stream of the same name; rename it"
     ),
-    "DROP TABLE calls": r"sql: DROP is no query; write a SELECT",
+    "DROP TABLE calls": r"sql: expected a query, not DROP; write a SELECT",
     "SELECT c.n FROM calls c TABLESAMPLE (10 PERCENT) JOIN alerts a ON c.phone = a.phone": r"sql: a sample of a stream differs from run to run",
     "SELECT c.n FROM (WITH few AS (SELECT * FROM calls) SELECT * FROM few) c": (
         r"sql: line 1, column 23: WITH inside of a query is not supported yet; write it once"
@@ -259,7 +259,7 @@ BAD = {
     "SELECT c.n, e FROM calls c LATERAL VIEW explode(array(1, 2)) t AS e": (
         r"sql: line 1, column \d+: LATERAL is not supported yet; use it in a query over the result"
     ),
-    "": r"sql: str is no query; write a SELECT",
+    "": r"sql: expected a query, not str; write a SELECT",
 }
 
 
@@ -281,7 +281,7 @@ def test_options_of_a_query(spark: SparkSession, streams: dict[str, DataFrame]) 
     assert watched.plan.spec.memory == "256 MB"
     assert watched.plan.spec.evict == "gdj"
     assert watched.plan.spec.lateness == (None, "30 seconds")
-    with pytest.raises(OptionError, match="color=: is no option of the joins of a query; those are lateness"):
+    with pytest.raises(OptionError, match="color=: unknown option of the joins of a query; write one of lateness"):
         braided.sql(spark, text, streams, color="red")
     with pytest.raises(OptionError, match="streams: 'calls' and 'CALLS' are the same name for Spark; choose another"):
         braided.sql(spark, text, {**streams, "CALLS": streams["alerts"]})
@@ -308,7 +308,7 @@ def test_views_of_the_session_and_arguments(spark: SparkSession, streams: dict[s
             braided.sql(spark, text, args={"Reason": "x"})
         with pytest.raises(OptionError, match=r"args='x': write a dict of names and values, or a list"):
             braided.sql(spark, text, args="x")
-        with pytest.raises(OptionError, match=r"is no plain value; write a number"):
+        with pytest.raises(OptionError, match=r"not a plain value; write a number"):
             braided.sql(spark, text, args={"Reason": [1], "least": 1})
     finally:
         for name in streams:

@@ -180,7 +180,7 @@ def test_windows_that_would_lose_rows_are_refused(spark: SparkSession, streams: 
 
 
 BAD = {
-    f"SELECT l.n FROM l LEFT JOIN r ON {NEAR} AND l.g < reverse(r.g)": r"where=.*how='left' must know itself what matches",
+    f"SELECT l.n FROM l LEFT JOIN r ON {NEAR} AND l.g < reverse(r.g)": r"where=.*how='left' must itself find which rows match",
     "SELECT l.n FROM l FULL JOIN r ON l.k = r.n AND l.ts = r.ts": r"line 1, column 42: .* are of types int and bigint; for a FULL JOIN of streams cast one",
     "SELECT l.n FROM l LEFT ASOF JOIN r MATCH_CONDITION (l.ts <= r.ts) ON l.k = r.k": r"tolerance=None: with direction='forward' a left row could wait for ever",
     "SELECT l.n FROM l WHERE k NOT IN (SELECT k FROM r WHERE r.ts = l.ts)": r"line 1, column \d+: NOT IN over a stream: .*; write NOT EXISTS",

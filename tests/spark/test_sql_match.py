@@ -92,7 +92,7 @@ def test_matches_are_rows_of_a_larger_query(
         "sql: line 7, column 75: DEFINE END: 'w': no such column; there are k, ts, v, p"
     )
     assert refused(given.replace("WITHIN INTERVAL '2' SECONDS", "")) == (
-        "sql: line 6, column 16: WITHIN: rows of 'LOW+ UP{1,3} END?' would be kept for ever; write how long a match may "
+        "sql: line 6, column 16: WITHIN: rows of 'LOW+ UP{1,3} END?' would be stored for ever; write how long a match may "
         "take, after PATTERN (...): WITHIN INTERVAL '5' MINUTE"
     )
     assert refused(given.replace("'2' SECONDS", "'2' MONTHS")).startswith(
@@ -100,6 +100,6 @@ def test_matches_are_rows_of_a_larger_query(
     )
     assert "`w` cannot be resolved" in refused(given.replace("*", "w", 1))
     assert refused(given.replace("readings", "nothing")).startswith(
-        "sql: line 1, column 15: no stream and no table is called `nothing`; streams are readings"
+        "sql: line 1, column 15: unknown stream or table `nothing`; the streams are readings"
     )
     assert refused("SELECT x FROM (SELECT w FROM readings) MATCH_RECOGNIZE (ORDER BY ts MEASURES v AS x PATTERN (A))")

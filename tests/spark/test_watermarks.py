@@ -158,7 +158,7 @@ def test_a_query_that_would_lose_windows_is_refused_with_the_users_names(
     streams["clicks"] = streams["clicks"].dropDuplicatesWithinWatermark(["clickAdId"])
     with pytest.raises(
         braided.OptionError,
-        match=r"^b\.clickTime: .* 80 seconds late instead of 20 seconds.* below dropDuplicatesWithinWatermark; "
+        match=r"^b\.clickTime: .* 80 seconds instead of 20 seconds.* below dropDuplicatesWithinWatermark; "
         r"write withWatermark\('clickTime', '80 seconds'\) there, and lateness='20 seconds'",
     ):
         braided.sql(spark, REPORTED, streams)

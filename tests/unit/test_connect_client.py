@@ -21,6 +21,6 @@ def frame(grouped: type) -> Any:
 def test_a_client_without_state_is_refused() -> None:
     check_stateful(frame(type("GroupedData", (), {"transformWithStateInPandas": None})))
     with pytest.raises(
-        OptionError, match=r"^Spark Connect 4\.0\.1: has no operators with state in Python; use a newer Spark"
+        OptionError, match=r"^Spark Connect 4\.0\.1: it has no stateful operators in Python; use a newer Spark"
     ):
         check_stateful(frame(type("GroupedData", (), {})))

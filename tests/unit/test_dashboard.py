@@ -306,7 +306,7 @@ def test_reports_are_text_json_or_a_page(tmp_path: Path, capsys: pytest.CaptureF
     assert json.loads(capsys.readouterr().out)[0]["error"] == "no space left"
     assert "no space left" in (tmp_path / "r.html").read_text()
     assert main(["report", str(tmp_path), "--html", str(tmp_path / "none" / "r.html")]) == 2
-    assert "No such file or directory; name another file" in capsys.readouterr().err
+    assert "No such file or directory; give another file" in capsys.readouterr().err
 
 
 def test_a_control_directory_has_a_report_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -433,9 +433,9 @@ def test_a_redacted_fleet_tells_no_texts_of_errors() -> None:
 
 def test_dash_needs_something_to_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dash"]) == 2
-    assert "name a directory with a history, or a fleet with --fleet HOST:PORT" in capsys.readouterr().err
+    assert "give a directory with a history, or a fleet with --fleet HOST:PORT" in capsys.readouterr().err
     assert main(["dash", "--fleet", "127.0.0.1:1", "--token-file", str(tmp_path / "none")]) == 2
-    assert "none: No such file or directory; name the one that the first peer wrote" in capsys.readouterr().err
+    assert "none: No such file or directory; give the file that the first peer wrote" in capsys.readouterr().err
 
 
 def test_completion_knows_all_commands_and_options(tmp_path: Path) -> None:

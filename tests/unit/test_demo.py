@@ -278,8 +278,8 @@ def test_a_run_is_read_from_the_dashboard_s_events() -> None:
 @pytest.mark.parametrize(
     ("part", "told"),
     [
-        (Disorder(2_000, 16), {"lateness": "20.4 seconds learned, 3 rows were later than what was known then"}),
-        (Memory(2_000, 16), {"recall": "61.2% +- 0.5% of the exact result, as estimated while it ran; DuckDB says below"}),
+        (Disorder(2_000, 16), {"lateness": "20.4 seconds learned, 3 rows were later than the lateness learned by then"}),
+        (Memory(2_000, 16), {"recall": "61.2% +- 0.5% of the exact result, as estimated while it ran; the actual share is below"}),
     ],
     ids=["disorder", "memory"],
 )  # fmt: skip

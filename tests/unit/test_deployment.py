@@ -44,5 +44,5 @@ def test_costs_are_those_that_another_run_has_noted(tmp_path: Any) -> None:
     names = ["1-where", "2-join"]
     assert shares_of(names, 8, _measured(tmp_path, names)) == {"1-where": 1, "2-join": 7}
     assert shares_of(names, 8, _measured(None, names)) == {"1-where": 4, "2-join": 4}
-    with pytest.raises(OptionError, match="no run there has measured the stage 3-select; write the topics= of"):
+    with pytest.raises(OptionError, match="it has no costs of the stage 3-select; give the topics= of"):
         _measured(str(tmp_path), [*names, "3-select"])

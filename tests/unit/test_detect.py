@@ -82,19 +82,21 @@ def test_a_hierarchy_is_found_from_subscriptions_in_any_order() -> None:
 
 def test_cycles_unknown_types_and_clashing_schemas_are_refused_by_name() -> None:
     assert refused(detector("a", ("row", "c")), detector("b", "a"), detector("c", "b")) == (
-        "detectors: a -> b -> c -> a is a cycle; a detector must not see events that it leads to"
+        "detectors: a -> b -> c -> a is a cycle; a detector must not receive events that result from its own"
     )
     assert refused(detector("a", ("row", "a"))).startswith("detectors: a -> a is a cycle")
     assert refused(detector("a", ("row", "nothing"))) == (
-        "detector 'a': subscribes to 'nothing', which nobody publishes; there are a, row"
+        "detector 'a': subscribes to 'nothing', which no detector publishes; write one of a, row"
     )
     # Also where no stream is subscribed to then.
-    assert refused(detector("a", "nothing")).startswith("detector 'a': subscribes to 'nothing', which nobody publishes")
+    assert refused(detector("a", "nothing")).startswith(
+        "detector 'a': subscribes to 'nothing', which no detector publishes"
+    )
     assert refused(detector("a", "a")).startswith("detectors: a -> a is a cycle")
     other = detector("seen", schema="t timestamp, v string")
     assert refused(detector(), other) == (
         "detectors: 'seen' is published with k int64, t timestamp[us], v int64 and with k int64, t timestamp[us], "
-        "v string; let both have the same columns, or give them two names"
+        "v string; give both the same columns, or two names"
     )
     both = detector("both", ("row", "text"))
     assert refused(detector("text", schema="t timestamp, v string"), both) == (
@@ -118,19 +120,19 @@ def test_two_detectors_may_publish_one_type() -> None:
         ({"publishes": "row"}, "TestedDetector: publishes 'row', which is a stream; choose another name"),
         ({"subscribes": ()}, "TestedDetector: subscribes=(): write one event type or several"),
         ({"subscribes": ("row", "row")}, "TestedDetector: subscribes=('row', 'row'): names a type twice; name each once"),
-        ({"schema": "t timestamp, v money"}, "TestedDetector.schema: 'v money': no such type; write one of "),
-        ({"schema": "t timestamp, v"}, "TestedDetector.schema: 'v' is no column; write a name and a type, such as 'player int'"),
+        ({"schema": "t timestamp, v money"}, "TestedDetector.schema: 'v money': unknown type; write one of "),
+        ({"schema": "t timestamp, v"}, "TestedDetector.schema: 'v': not a column; write a name and a type, such as 'player int'"),
         ({"schema": "v int"}, "TestedDetector.schema='v int': has no time column 't'; write 't timestamp, ...'"),
         ({"schema": "t int"}, "TestedDetector.schema='t int': has no time column 't'; write 't timestamp, ...'"),
-        ({"schema": "t timestamp, k int"}, "TestedDetector.schema: column 'k' is the key, which is added; leave it out or rename it"),
-        ({"schema": "t timestamp, at int"}, "TestedDetector.schema: column 'at' is added to events; leave it out or rename it"),
+        ({"schema": "t timestamp, k int"}, "TestedDetector.schema: column 'k' is part of the key, which Braided adds; leave it out or rename it"),
+        ({"schema": "t timestamp, at int"}, "TestedDetector.schema: column 'at' is added by Braided; leave it out or rename it"),
         ({"schema": "t timestamp, V int, v int"}, "has two columns 'v'; name each once"),
         ({"schema": 7}, "TestedDetector.schema=7: write text such as 'time timestamp, player int', or a pyarrow.Schema"),
         ({"delay": "-1 second"}, "TestedDetector.delay='-1 second': negative; write '0 seconds' or more"),
         ({"delay": "a while"}, "TestedDetector.delay='a while': not a duration"),
-        ({"delay": braided.Lateness(recall=0.9)}, "TestedDetector.delay: has neither a recall nor clock_rows; leave them out"),
-        ({"forget": "-1 second"}, "TestedDetector.forget='-1 second': every event would find a new instance; write a duration"),
-        ({"forget": "0 seconds"}, "TestedDetector.forget='0 seconds': every event would find a new instance; write a duration"),
+        ({"delay": braided.Lateness(recall=0.9)}, "TestedDetector.delay: recall and clock_rows do not apply here; leave them out"),
+        ({"forget": "-1 second"}, "TestedDetector.forget='-1 second': every event would get a new instance; write a duration"),
+        ({"forget": "0 seconds"}, "TestedDetector.forget='0 seconds': every event would get a new instance; write a duration"),
     ],
 )  # fmt: skip
 def test_what_a_detector_declares_is_checked(given: dict[str, Any], said: str) -> None:
@@ -142,12 +144,12 @@ def test_options_are_checked() -> None:
     assert refused().startswith("0 detectors over 1 streams given; give 1 to 64")
     rows = {"row": table([1]), "more": table([1])}
     assert refused(detector(), rows=rows) == "streams: no detector subscribes to 'more'; leave it out"
-    assert refused(detector(), types="none") == "types='none': nobody publishes 'none'; there are seen"
+    assert refused(detector(), types="none") == "types='none': no detector publishes 'none'; write one of seen"
     assert refused(detector(), types=[]).startswith("types=(): write one event type")
     assert refused(detector(), rows=table([1], type=["x"])) == (
-        "streams['row']: column 'type': events have one of that name; rename it"
+        "streams['row']: column 'type': events already have a column of that name; rename it"
     )
-    assert refused(detector("t")).startswith("types: the result has a column 't'")
+    assert refused(detector("t")).startswith("types: the result already has a column 't'")
     assert "names a column twice, or the time" in refused(detector(), key=["k", "k"])
     other = {"row": table([1]), "more": table([1]).set_column(0, "k", pa.array(["x"]))}
     assert refused(detector(subscribes=("row", "more")), rows=other) == (
@@ -156,7 +158,7 @@ def test_options_are_checked() -> None:
     pattern = braided.Pattern("p", subscribes="row", pattern="A B(", measures={"t": "A.t"}, within="1 second")
     assert refused(pattern).startswith("Pattern('p'): pattern=")
     untimed = braided.Pattern("p", subscribes="row", pattern="A", measures={"v": "A.v"})
-    assert refused(untimed) == "Pattern('p'): its measures have no time 't'; write {'t': 'last(A.t)'}"
+    assert refused(untimed) == "Pattern('p'): no measure is named as the time column 't'; write {'t': 'last(A.t)'}"
 
 
 @pytest.mark.parametrize(
@@ -165,10 +167,10 @@ def test_options_are_checked() -> None:
         (lambda events: 1 / 0, "raised ZeroDivisionError: division by zero"),
         (lambda events: sys.exit(3), "raised SystemExit: 3"),
         (lambda events: 7, "returned int; return a pyarrow.RecordBatch or None"),
-        (lambda events: events.select(["t"]), "returned rows with t timestamp[us], at timestamp[us]; its schema says "),
+        (lambda events: events.select(["t"]), "returned rows with t timestamp[us], at timestamp[us]; its schema is "),
         (
             lambda events: events.select(["t"]).append_column("v", pa.array(["x"] * len(events))),
-            "returned rows with t timestamp[us], v string, at timestamp[us]; its schema says t timestamp[us], v int64",
+            "returned rows with t timestamp[us], v string, at timestamp[us]; its schema is t timestamp[us], v int64",
         ),
         (
             lambda events: events.select(["v"]).append_column("t", pa.nulls(len(events), US)),
@@ -199,7 +201,7 @@ def test_an_error_that_cannot_say_its_own_words_is_named_too() -> None:
 
 def test_values_that_the_schema_has_no_room_for() -> None:
     small = detector(schema="t timestamp, v tinyint")
-    with pytest.raises(DetectorError, match=r"returned values that its schema has no room for: .*1000"):
+    with pytest.raises(DetectorError, match=r"returned values that do not fit its schema: .*1000"):
         run(small, rows=table([1], v=[1000]))
 
 
@@ -239,16 +241,14 @@ def test_rows_older_than_they_may_be_are_refused() -> None:
     with pytest.raises(DetectorError) as caught:
         run(backdated(5, delay="4 us"))
     assert "'v': 0, 'at': " in str(caught.value)
-    assert "older than it may be: at is more than its delay of 4 us after its time; declare a longer delay" in str(
-        caught.value
-    )
+    assert "but at is more than its delay of 4 us after its time; declare a longer delay" in str(caught.value)
     run(backdated(5, delay="5 us"))
 
     def unsaid(events: pa.RecordBatch) -> pa.RecordBatch:
         return backdated(5).on_events(events).drop_columns(["at"])
 
     with pytest.raises(
-        DetectorError, match="at is the time of none of its events; give at, the time of the event that"
+        DetectorError, match="at is the time of none of its events; return in at the time of the event that"
     ):
         run(detector(made=unsaid))
 
@@ -375,7 +375,7 @@ def test_keyed_detectors_return_groups_that_they_were_given() -> None:
     assert "returned a row without a group" in said(lambda e, s: (rows([None], e["t"].slice(0, 1)), None))
     state = pa.record_batch({"group": [0, 0], "n": [1, 1]})
     assert "returned two states for one key" in said(lambda e, s: (None, state))
-    assert "returned a state with group int64; its schema says group int32, n int32" in said(
+    assert "returned a state with group int64; its schema is group int32, n int32" in said(
         lambda e, s: (None, state.select(["group"]))
     )
     assert "raised KeyError" in said(lambda e, s: e["nothing"])
@@ -385,7 +385,9 @@ def test_keyed_detectors_return_groups_that_they_were_given() -> None:
 def test_a_pattern_dated_before_its_match_is_refused() -> None:
     rows = table(list(range(0, 1000, 10)), u=pa.array([0] * 100, US))
     bad = braided.Pattern("p", subscribes="row", pattern="A", measures={"t": "A.u"})
-    with pytest.raises(DetectorError, match="published an event older than it may be; let the measure 't' be a time"):
+    with pytest.raises(
+        DetectorError, match="published an event that is older than its match; let the measure 't' be a time"
+    ):
         run(bad, rows=rows, batch_rows=80)
 
 

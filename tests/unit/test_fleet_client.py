@@ -132,7 +132,7 @@ def _operate(fleet: Any, address: list[str], capsys: pytest.CaptureFixture[str])
     assert begun <= row().since <= time.time()
     assert main(["fleet", "pause", "one", *address]) == 0
     assert main(["fleet", "retry", "one", *address]) == 1
-    assert "component='one': is paused; type braided fleet resume one first" in capsys.readouterr().err
+    assert "component='one': is paused; run braided fleet resume one first" in capsys.readouterr().err
     assert main(["fleet", "resume", "one", *address]) == 0
     assert "one: runs at " in capsys.readouterr().out
     _until(lambda: row().state == "running", "a job that runs again")
@@ -147,7 +147,7 @@ def _operate(fleet: Any, address: list[str], capsys: pytest.CaptureFixture[str])
     told = fleet.follow(since=begun, component="one", every=0.01)
     assert next(told).at >= begun
     assert main(["fleet", "logs", "one", *address]) == 0
-    assert "has logged nothing about it" in capsys.readouterr().out
+    assert "has no log lines about it" in capsys.readouterr().out
     if peer == "south":
         fleet.move("one", "north")
 
@@ -180,9 +180,9 @@ def test_a_job_is_submitted_moved_and_drained(peers: Peers, tmp_path: Path, caps
         assert fleet.move("one", "south") is False
         with pytest.raises(PeerError, match="peer='west': does not answer; there are north, south"):
             fleet.move("one", "west")
-        with pytest.raises(PeerError, match="component='two': the fleet has no such component"):
+        with pytest.raises(PeerError, match="component='two': unknown component of this fleet"):
             fleet.move("two", "south")
-        with pytest.raises(PeerError, match="component='one': the fleet has one of this name; choose another"):
+        with pytest.raises(PeerError, match="component='one': the fleet has a component of this name; choose another"):
             fleet.submit(job)
         two = job.read_text().replace('"one"', '"two"')
         for text, message in (
@@ -220,9 +220,9 @@ def test_a_job_is_submitted_moved_and_drained(peers: Peers, tmp_path: Path, caps
         assert main(["fleet", "remove", "one", *address]) == 0
         assert fleet.status().components == ()
         _until(lambda: "one" not in peers.peers["north"].holding.names, "the end of what was removed")
-        with pytest.raises(PeerError, match="component='one': one of this name was removed; choose another"):
+        with pytest.raises(PeerError, match="component='one': a component of this name was removed; choose another"):
             fleet.submit(job)
-        with pytest.raises(PeerError, match="component='two': the fleet has no such component"):
+        with pytest.raises(PeerError, match="component='two': unknown component of this fleet"):
             fleet.remove("two")
     # Users come and go: peers neither take them for peers nor keep connections to them.
     for peer in peers.peers.values():
@@ -291,17 +291,17 @@ def test_a_job_that_has_failed_says_why_and_is_retried_by_hand_or_submitted_agai
         shown = capsys.readouterr().out
         assert re.search(r"failing +failed +\d{4}-", shown)
         assert "failing: failed 2 times in a row: ZeroDivisionError: the seventh call (fraud.py, line 6" in shown
-        assert "failing: fix the cause, then type braided fleet retry failing" in shown
+        assert "failing: fix the cause, then run: braided fleet retry failing" in shown
         assert main(["fleet", "retry", "failing", *address]) == 0
         assert f"failing: runs at {row().peer} again" in capsys.readouterr().out
         assert not row().is_failed
         assert main(["fleet", "retry", "failing", *address]) == 1
-        assert "component='failing': is not failed; it runs at" in capsys.readouterr().err
+        assert "component='failing': has not failed; it runs at" in capsys.readouterr().err
         assert main(["fleet", "retry", "nothing", *address]) == 1
-        assert "component='nothing': the fleet has no such component" in capsys.readouterr().err
+        assert "component='nothing': unknown component of this fleet" in capsys.readouterr().err
         fail()
         job.write_text(job.read_text() + "[needs]\ncores = 1\n")
-        with pytest.raises(PeerError, match="the fleet has one of this name; choose another"):
+        with pytest.raises(PeerError, match="the fleet has a component of this name; choose another"):
             fleet.submit(job)
         assert fleet.submit(_write(tmp_path, JOB.replace('"one"', '"failing"'))).reason == "tried again"
         assert not row().is_failed
@@ -368,7 +368,7 @@ def test_a_fleet_goes_on_with_another_token_and_the_old_one_opens_nothing(tmp_pa
         for name in ("north", "south"):
             peers.start(name)
         _until(lambda: covered(Topic(f"{tmp_path}/out")) > done, "results with the new token")
-        with pytest.raises(PeerError, match="the token does not fit"):
+        with pytest.raises(PeerError, match="the token is wrong"):
             braided.Fleet(peers.address, token_file=old)
     finally:
         peers.close()
@@ -399,12 +399,14 @@ def test_when_the_peer_that_is_asked_is_gone_another_one_answers(peers: Peers, m
         assert [row.contact.name for row in fleet.status().peers] == known
         fleet._peer = Contact("ab" * 20, "127.0.0.1:1", "gone")
         fleet._addresses = ["127.0.0.1:1"]
-        with pytest.raises(PeerError, match=r"no peer answers any more; there were 127.0.0.1:1"):
+        with pytest.raises(PeerError, match=r"no peer answers any more; tried 127.0.0.1:1"):
             fleet.status()
 
 
 def test_strangers_are_refused(peers: Peers, tmp_path: Path) -> None:
-    with pytest.raises(PeerError, match=r"address='127.*': the token does not fit; what listens there has a certific"):
+    with pytest.raises(
+        PeerError, match=r"address='127.*': the token is wrong; the process that listens there has a certific"
+    ):
         braided.Fleet(peers.address, token="x" * 40)
     with pytest.raises(PeerError, match=r"address='127.0.0.1:1': no peer of this fleet answers there"):
         braided.Fleet("127.0.0.1:1", token="x" * 40)
@@ -412,7 +414,7 @@ def test_strangers_are_refused(peers: Peers, tmp_path: Path) -> None:
         braided.Fleet(peers.address)
     peers.token.chmod(0o644)
     try:
-        with pytest.raises(PeerError, match="others may read it; run chmod 600"):
+        with pytest.raises(PeerError, match="other users can read it; run chmod 600"):
             braided.Fleet(peers.address, token_file=peers.token)
     finally:
         peers.token.chmod(0o600)
@@ -435,7 +437,7 @@ def test_a_second_peer_of_one_name_is_refused_with_the_address_of_the_first(
         assert main([*line, str(peers.token)]) == 2
         assert f"braided peer: name='north': the peer at {first.agent.contact.address}" in capsys.readouterr().err
         assert main([*line, str(tmp_path / "other")]) == 2
-        assert f"braided peer: address='{peers.address}': the token does not fit" in capsys.readouterr().err
+        assert f"braided peer: address='{peers.address}': the token is wrong" in capsys.readouterr().err
         with braided.Fleet(peers.address, token_file=peers.token) as fleet:
             assert [row.contact.name for row in fleet.status().peers] == ["north", "south"]
             # Names that became equal all the same, as when a peer was stopped while another one took its name.

@@ -41,7 +41,7 @@ def test_watch_does_not_ask_all_the_time(every: str, capsys: pytest.CaptureFixtu
     with pytest.raises(SystemExit) as ended:
         main(["fleet", "watch", f"--every={every}"])
     assert ended.value.code == 2
-    assert f"argument --every: {every!r}: write seconds, 0.5 at least" in capsys.readouterr().err
+    assert f"argument --every: {every!r}: write a number of seconds, at least 0.5" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -70,13 +70,16 @@ def test_what_a_peer_cannot_do_is_noticed_before_spark_starts(
         (["--listen", used], f"listen='{used}': address already in use; give another port, or 0 for a free one"),
         (
             ["--listen", "0.0.0.0:0"],
-            "listen='0.0.0.0:0': can be reached from other machines; allow that with --beyond-loopback",
+            "listen='0.0.0.0:0': can be reached from other machines; allow this with --beyond-loopback",
         ),
         (["--listen", "127.0.0.1:0", "--join", "127.0.0.1:1"], "address='127.0.0.1:1': no peer of this fleet answers"),
         (["--listen", "127.0.0.1"], "address='127.0.0.1': write host:port"),
         (["--cores", "0"], "cores=0: write 1 or more"),
         (["--master", "mesos://x"], "master='mesos://x': write local[n], spark://HOST:PORT, yarn or k8s://ADDRESS"),
-        (["--master", "local[2]", "--cores", "3"], "master='local[2]', cores=3: say the cores once, as local[2]"),
+        (
+            ["--master", "local[2]", "--cores", "3"],
+            "master='local[2]', cores=3: give the cores only once, such as local[2]",
+        ),
     ):
         assert main([*line, *words]) == 2
         assert f"braided peer: {message}" in capsys.readouterr().err
@@ -93,7 +96,7 @@ def test_an_application_file_is_checked(tmp_path: Path, capsys: pytest.CaptureFi
     _write(tmp_path, "scores.toml", JOB.format(tmp_path, "scores", "hits"))
     app = _write(tmp_path, "app.toml", APPLICATION)
     assert main(["check", str(app)]) == 0
-    assert capsys.readouterr().out == f"{app}: an application 'fraud' of hits, scores; 5 seconds\n"
+    assert capsys.readouterr().out == f"{app}: application 'fraud' with hits, scores; 5 seconds\n"
     assert main(["check", "--json", str(app)]) == 0
     assert json.loads(capsys.readouterr().out) == {
         "file": str(app), "accepted": True, "application": "fraud", "latency": 5.0, "jobs": ["hits", "scores"],
@@ -103,7 +106,7 @@ def test_an_application_file_is_checked(tmp_path: Path, capsys: pytest.CaptureFi
         ("app.toml", APPLICATION.replace("scores.toml", "none.toml"), "none.toml: No such file"),
         ("scores.toml", JOB.format(tmp_path, "scores", "hits").replace("format", "form"), "scores.toml, line 7: sink"),
         ("scores.toml", JOB.format(tmp_path, "scores", "hits").replace('"topic"', '"parquet"'), "steps of an applicat"),
-        ("hits.toml", JOB.format(tmp_path, "hits", "scores"), "['hits', 'scores'] read from each other in a circle"),
+        ("hits.toml", JOB.format(tmp_path, "hits", "scores"), "['hits', 'scores'] read from each other in a cycle"),
     ):
         before = (tmp_path / changed).read_text()
         _write(tmp_path, changed, text)

@@ -159,16 +159,16 @@ def test_the_operator_is_what_the_file_says_or_what_it_needs() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"/data/calls"', '"calls"', "hits.toml: calls.path='calls': write a path from the root"),
-        ('"/data/c"', '"c"', "hits.toml: checkpoint='c': write a path from the root"),
-        ('"/data/hits"', '"hits"', "hits.toml: sink.path='hits': write a path from the root"),
-        ('"1 second"', '"available now"', "trigger='available now': jobs of a fleet run on"),
+        ('"/data/calls"', '"calls"', "hits.toml: calls.path='calls': write an absolute path"),
+        ('"/data/c"', '"c"', "hits.toml: checkpoint='c': write an absolute path"),
+        ('"/data/hits"', '"hits"', "hits.toml: sink.path='hits': write an absolute path"),
+        ('"1 second"', '"available now"', "trigger='available now': jobs of a fleet run continuously"),
         (
             '"hits"\ncheckpoint',
             '"hits"\noperator = "a..b"\ncheckpoint',
-            "line 3: operator: 'a..b': write parts with dots",
+            "line 3: operator: 'a..b': write parts separated by dots",
         ),
-        ("SELECT *", "SELECT " + "x" * MAX_TEXT, "a job of a fleet has at most 32768"),
+        ("SELECT *", "SELECT " + "x" * MAX_TEXT, "write a job file of at most 32768"),
     ],
 )
 def test_what_a_fleet_cannot_run_is_refused(old: str, new: str, message: str) -> None:
@@ -244,14 +244,14 @@ def test_old_checkpoints_go_also_where_batches_leave_by_a_sink_of_sparks_own(tmp
 
 def test_a_checkpoint_of_a_query_outside_of_a_fleet_is_refused(tmp_path: Path) -> None:
     (tmp_path / "metadata").write_text("{}")
-    with pytest.raises(PeerError, match="is that of a query that ran outside of a fleet; give a new one"):
+    with pytest.raises(PeerError, match="belongs to a query that ran outside of a fleet; give a new one"):
         Checkpoints(str(tmp_path))
 
 
 def test_a_setting_of_spark_has_a_name_and_a_value() -> None:
     assert read_setting("spark.jars=/a.jar,/b=c.jar") == ("spark.jars", "/a.jar,/b=c.jar")
     for text in ("spark.jars", "jars=/a.jar"):
-        with pytest.raises(PeerError, match=f"conf='{text}': write a setting of Spark's and its value"):
+        with pytest.raises(PeerError, match=f"conf='{text}': write a setting of Spark and its value"):
             read_setting(text)
 
 
@@ -275,7 +275,7 @@ def test_a_peer_runs_only_what_it_may_and_can(tmp_path: Path) -> None:
             refuse(component_of(python, "x"))
     with pytest.raises(PeerError, match="python='fraudulent': this peer may not run it"):
         setting.job(component_of(python.replace("os.path", "fraudulent"), "x"), str(tmp_path))
-    with pytest.raises(PeerError, match=r"needs.cores=3: this peer was given 2"):
+    with pytest.raises(PeerError, match=r"needs.cores=3: this peer has 2 cores"):
         setting.job(component_of(JOB + "[needs]\ncores = 3\n", "x"), str(tmp_path))
 
 

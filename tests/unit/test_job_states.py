@@ -173,7 +173,7 @@ def test_a_restart_goes_on_where_the_job_was_and_a_move_to_its_peer_is_no_error(
         await fleet.peers["a"].submit(fleet.job("one"))
         await fleet.wait_for(lambda: bool(fleet.holders("one")), 60, "the start")
         (holder,) = fleet.holders("one")
-        assert await _ask(fleet, MoveTo("one", holder)) == Done(True, "runs there already")
+        assert await _ask(fleet, MoveTo("one", holder)) == Done(True, "already runs there")
         reply = await _ask(fleet, Restart("one"))
         assert isinstance(reply, Submitted), reply
         assert (reply.peer, _beat(fleet).failures) == (holder, 0)
@@ -205,7 +205,7 @@ def test_events_outlive_the_peers_that_noted_them(root: Path) -> None:
         assert ("a", "", f"peer a has joined at {contact('a').address}") in told
         assert (holder, "", "while storage is away") in told
         assert (holder, "one", "started with epoch 0") in told
-        died = f"peer {holder} has died or is cut off: its lease has expired"
+        died = f"peer {holder} has failed or is disconnected: its lease has expired"
         assert [component for _, component, what in told if what == died] == ["one"]
         assert len(told) == len(set(told))
         after = await _ask(fleet, ListEvents(after=reply.last), to=survivor)

@@ -156,7 +156,7 @@ def test_the_doctor_prints_what_a_bug_report_needs(
     assert main(["doctor", "--json"]) == 1
     found = {finding["what"]: finding for finding in json.loads(capsys.readouterr().out)}
     assert {"braided", "system", "python", "workers", "java", "packages", "extras", "memory", "cache"} <= found.keys()
-    assert found["spark"]["todo"] == "unset SPARK_HOME, or install the pyspark of its version"
+    assert found["spark"]["todo"] == "unset SPARK_HOME, or install the pyspark of the same version"
     assert "rocksdbjni" in found["store"]["found"]
     assert f"BRAIDED_CACHE_DIR={tmp_path}" in found["settings"]["found"]
 
@@ -165,7 +165,7 @@ def test_the_doctor_says_what_to_type(monkeypatch: pytest.MonkeyPatch, capsys: p
     monkeypatch.setenv("PYSPARK_PYTHON", "no-such-python")
     assert main(["doctor"]) == 1
     out = capsys.readouterr().out
-    assert "!!  workers   no-such-python is not on the path" in out
+    assert "!!  workers   no-such-python is not on the PATH" in out
     assert "set PYSPARK_PYTHON=" in out
     assert "ok  braided" in out
 

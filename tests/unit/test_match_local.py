@@ -408,7 +408,7 @@ def test_a_search_that_takes_too_long_stops(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(BraidedError) as caught:
         find(data, pattern="A+ B+ C+ D", define={"D": "v > sum(A.v) + 1000"}, measures={"n": "count(*)"})
     assert str(caught.value) == (
-        "pattern: the search took more than 1,000 steps from one row, or 10,000 for every row (key k='a'); shorten within=, "
+        "pattern: the search took more than 1,000 steps from one row, or 10,000 per row of the key (key k='a'); shorten within=, "
         "let conditions exclude each other, or refer to fewer earlier symbols"
     )
 
@@ -418,11 +418,11 @@ def test_many_searches_that_each_take_long_stop(pattern: str, monkeypatch: pytes
     """Each of 20,000 starts tries all rows after it, which is below the limit of one search."""
     count = 20_000
     monkeypatch.setattr(matcher, "MOST_STEPS", 1_000_000)
-    monkeypatch.setattr(matcher, "STEPS_A_ROW", 500)
+    monkeypatch.setattr(matcher, "STEPS_PER_ROW", 500)
     data = pa.table(
         {"k": np.zeros(count, np.int64), "ts": pa.array(np.arange(count), US), "v": np.ones(count, np.int64)}
     )
-    with pytest.raises(BraidedError, match=r"or 500 for every row \(key k=0\)"):
+    with pytest.raises(BraidedError, match=r"or 500 per row of the key \(key k=0\)"):
         braided.local.match(
             data, key="k", time="ts", pattern=pattern, define={"C": "v > count(*)"}, measures={"n": "count(*)"},
             within="1 minute", after="skip to next row",
@@ -497,7 +497,7 @@ def test_what_a_key_ended_with_leaves_while_the_stream_goes_on() -> None:
     ]
     assert found == [{"k": "a", "v": 2}]
     with pytest.raises(
-        OptionError, match=re.escape("pattern='A $': '$' is behind the last row of a key, and a stream has")
+        OptionError, match=re.escape("pattern='A $': '$' is after the last row of a key, but keys of a stream have")
     ):
         build(replace(spec, forget=None), [Stream("input", data.schema)], EngineFeatures(ends=False))
 
@@ -571,67 +571,67 @@ WRONG = [
     ({"pattern": ""}, "pattern='': write a pattern such as 'A B+ C'"),
     ({"pattern": "A (B"}, "pattern='A (B': position 5: expected ')' or a further part, found the end"),
     ({"pattern": "A B)"}, "pattern='A B)': position 4: expected the end or a further part, found ')'"),
-    ({"pattern": "A # B"}, "pattern='A # B': position 3: '#' is not part of any pattern"),
+    ({"pattern": "A # B"}, "pattern='A # B': position 3: unexpected '#'"),
     ({"pattern": "A{3, B"}, "pattern='A{3, B': position 6: expected a number or '}', found 'B'"),
-    ({"pattern": "A{4,2}"}, "pattern='A{4,2}': position 2: {4,2} allows no number of times; write the smaller one first"),
-    ({"pattern": "A{9999}"}, "pattern='A{9999}': position 3: 9999 times are too many; at most 1,000"),
+    ({"pattern": "A{4,2}"}, "pattern='A{4,2}': position 2: {4,2} has no valid number of times; write the smaller number first"),
+    ({"pattern": "A{9999}"}, "pattern='A{9999}': position 3: 9999 repetitions are too many; write at most 1,000"),
     ({"pattern": "A**"}, "pattern='A**': position 3: expected no second quantifier (put the part in brackets), found '*'"),
-    ({"pattern": "A* !B"}, "pattern='A* !B': may match no rows, which nothing can follow; write + for *, or leave out the !B"),
-    ({"pattern": "a `A`"}, "position 3: a and A differ in capital letters alone, which name one symbol here; rename one"),
+    ({"pattern": "A* !B"}, "pattern='A* !B': may match no rows, so nothing can follow a match; write + for *, or leave out the !B"),
+    ({"pattern": "a `A`"}, "position 3: a and A differ only in case, and symbols are case-insensitive; rename one"),
     ({"pattern": "()"}, "pattern='()': has no symbol; write one, such as '() | A'"),
     ({"pattern": "A !B C"}, "position 6: expected the end: a negation must be the last part of the whole pattern, found 'C'"),
     ({"pattern": "(A !B)"}, "position 4: expected no '!' here: a negation must be the last part of the whole pattern"),
-    ({"pattern": "PERMUTE(A, B, C, D, E, F)"}, "position 1: PERMUTE of 6 parts; at most 5"),
+    ({"pattern": "PERMUTE(A, B, C, D, E, F)"}, "position 1: PERMUTE has 6 parts; write at most 5"),
     ({"pattern": "(A{100}){100}"}, "is too large, with more than 1,000 places of symbols"),
     ({"define": {"C": "v > 1"}}, "define['C']: the pattern has no such symbol; it has A, B"),
-    ({"define": {"A": "v > 1", "a": "v > 2"}}, "define: 'A' is there twice, however it is written; leave one out"),
-    ({"define": ["A"]}, "define=('A',): write a dict by name"),
+    ({"define": {"A": "v > 1", "a": "v > 2"}}, "define: 'A' is there twice, and names are case-insensitive; leave one out"),
+    ({"define": ["A"]}, "define=('A',): write a dict with names as keys"),
     ({"define": {"A": "w > 1"}}, "define['A']='w > 1': 'w': no such column; there are k, ts, v"),
-    ({"define": {"B": "v > C.v"}}, "define['B']='v > C.v': 'C' is no symbol of the pattern; there are A, B"),
+    ({"define": {"B": "v > C.v"}}, "define['B']='v > C.v': 'C': unknown symbol; write one of A, B"),
     ({"define": {"B": "v > k"}}, "define['B']='v > k': v > k: string with bigint does not compile; docs/reference/match.md lists"),
     ({"define": {"B": "v"}}, "define['B']='v': v is bigint, not a boolean; docs/reference/match.md lists what compiles"),
     ({"define": {"B": "trim(k) = 'A'"}}, "trim is not in the compiled subset; docs/reference/match.md lists what compiles"),
     ({"define": {"B": "v > (select 1)"}}, "a subquery is not supported; join the stream with it before"),
-    ({"define": {"B": "k like 'a\\_'"}}, "LIKE takes a text in quotes, without a backslash"),
-    ({"define": {"B": "lower(v) = 'a'"}}, "lower(v): bigint is no text; cast it to string"),
-    ({"define": {"B": "max(classifier()) = 'B'"}}, "a definition has COUNT, SUM, AVG, MIN and MAX of columns; MAX of symbols"),
-    ({"measures": {"n": "concat_ws(',', k)"}}, "CONCAT_WS takes a text and one ARRAY_AGG"),
+    ({"define": {"B": "k like 'a\\_'"}}, "LIKE takes a string in quotes, without a backslash"),
+    ({"define": {"B": "lower(v) = 'a'"}}, "lower(v): expected a string, not bigint; cast it to string"),
+    ({"define": {"B": "max(classifier()) = 'B'"}}, "a definition may use COUNT, SUM, AVG, MIN and MAX of columns; MAX of symbols"),
+    ({"measures": {"n": "concat_ws(',', k)"}}, "CONCAT_WS takes a string and one ARRAY_AGG"),
     ({"measures": {"n": "coalesce(v)"}}, "COALESCE takes 2 to 32 values, not 1"),
     ({"ties": "v"}, "ties='v': write a list of columns, such as ['price DESC', 'id']"),
     ({"ties": ["v down"]}, "ties=('v down',): 'v down': write a column, with ASC or DESC if wanted"),
     ({"ties": ["v", "v DESC"]}, "v is there twice, or the time; name each once"),
-    ({"rows": "all with unmatched", "pattern": "A {- B -}"}, "a row that {- -} leaves out would be neither in a match"),
+    ({"rows": "all with unmatched", "pattern": "A {- B -}"}, "a row that {- -} leaves out would be neither matched"),
     ({"define": {"B": ""}}, "define['B']='': write a SQL expression"),
-    ({"define": {"B": "v > prev(v, 1001)"}}, "PREV goes 0 to 1,000 rows, not '1001'"),
-    ({"define": {"B": "v > first(v, 101)"}}, "FIRST goes 0 to 100 rows, not '101'"),
+    ({"define": {"B": "v > prev(v, 1001)"}}, "PREV takes a number of rows from 0 to 1,000, not '1001'"),
+    ({"define": {"B": "v > first(v, 101)"}}, "FIRST takes a number of rows from 0 to 100, not '101'"),
     ({"define": {"B": "v > sum(v, 1)"}}, "SUM takes no number of rows"),
     ({"define": {"B": "prev(v + last(v)) > 1"}}, "last(v) in an expression inside another function of rows"),
-    ({"define": {"B": "match_number() = 1"}}, "MATCH_NUMBER is for measures"),
-    ({"define": {"B": "classifier() < 'B'"}}, "CLASSIFIER is compared with = and <> alone"),
-    ({"define": {"B": "count(classifier()) < 2"}}, "count(classifier()): a definition has COUNT, SUM, AVG, MIN and"),
-    ({"define": {"B": "final prev(v) > 1"}}, "FINAL is for FIRST, LAST and aggregates, inside of PREV"),
-    ({"define": {"C": "next(v) = 1"}, "pattern": "A !C"}, "NEXT is not supported in the definition of a symbol that may"),
+    ({"define": {"B": "match_number() = 1"}}, "MATCH_NUMBER can only be used in measures"),
+    ({"define": {"B": "classifier() < 'B'"}}, "CLASSIFIER can only be compared with = and <>"),
+    ({"define": {"B": "count(classifier()) < 2"}}, "count(classifier()): a definition may use COUNT, SUM, AVG, MIN and"),
+    ({"define": {"B": "final prev(v) > 1"}}, "FINAL can only be used with FIRST, LAST and aggregates, inside PREV"),
+    ({"define": {"C": "next(v) = 1"}, "pattern": "A !C"}, "NEXT is not supported in the definition of a negated symbol"),
     ({"pattern": "A", "measures": {"n": "next(v)"}, "within": None}, "within=None: NEXT would wait for ever; write how"),
-    ({"forget": "1 hour"}, "forget='1 hour': nothing is kept of a key beside its open matches, since no expression"),
+    ({"forget": "1 hour"}, "forget='1 hour': only open matches of a key are stored, since no expression"),
     ({"forget": "1 second", "measures": {"n": "match_number()"}}, "forget='1 second': matches may be open for longer;"),
-    ({"define": {"B": "final last(A.v) > 1"}}, "FINAL is for measures; a definition sees the match so far"),
+    ({"define": {"B": "final last(A.v) > 1"}}, "FINAL can only be used in measures; a definition sees the match so far"),
     ({"define": {"B": "sum(last(v)) > 1"}}, "LAST inside another function of rows is not supported yet"),
     ({"define": {"B": "count(distinct v) > 1"}}, "DISTINCT is not supported yet"),
     ({"define": {"B": "sum(A.v + B.v) > 1"}}, "sum(A.v + B.v) has columns of different symbols"),
     ({"define": {"B": "sum(k) > 1"}}, "sum(k): SUM of string; cast it to double"),
     ({"measures": None, "key": None}, "measures=None: the result would have no column; write at least one, such as {'first"),
     ({"measures": {"k": "count(*)"}}, "measures['k']: the result has a column of that name; choose another"),
-    ({"measures": {"n": "first(C.v)"}}, "measures['n']='first(C.v)': 'C' is no symbol of the pattern; there are A, B"),
+    ({"measures": {"n": "first(C.v)"}}, "measures['n']='first(C.v)': 'C': unknown symbol; write one of A, B"),
     ({"subsets": {"A": ["B"]}}, "subsets['A']: the pattern has a symbol of that name; choose another"),
     ({"subsets": {"S": ["X"]}}, "subsets['S']: the pattern has no symbol 'X'; it has A, B"),
     ({"subsets": {"S": []}}, "subsets['S']=(): write a list of symbols"),
-    ({"within": None}, "within=None: rows of 'A B+' would be kept for ever; write how long a match may take, such as '5"),
+    ({"within": None}, "within=None: rows of 'A B+' would be stored for ever; write how long a match may take, such as '5"),
     ({"within": "-1 second"}, "within='-1 second': negative; write '0 seconds' or more"),
     ({"after": "skip"}, "after='skip': write 'skip past last row', 'skip to next row', 'skip to first X' or 'skip to last X'"),
     ({"after": "skip to first C"}, "after='skip to first C': the pattern has no symbol 'C'; it has A, B"),
-    ({"after": "skip to first A"}, "after='skip to first A': that may be the first row of the match, from which the same"),
+    ({"after": "skip to first A"}, "after='skip to first A': this may be the first row of the match, from which the same"),
     ({"after": "skip to last C", "pattern": "A C? B"}, "after='skip to last C': a match may have no C; skip to one that"),
-    ({"after": "skip to last A", "pattern": "A B A?"}, "that may be the first row of the match, from which the same match"),
+    ({"after": "skip to last A", "pattern": "A B A?"}, "this may be the first row of the match, from which the same match"),
     ({"rows": "every"}, "rows='every': write 'one', 'all', 'all omit empty' or 'all with unmatched'"),
     ({"lateness": ("1 second", "2 seconds")}, "lateness=('1 second', '2 seconds'): there is only one input; write one duration"),
     ({"key": "z"}, "key='z': the input has no such column; it has k, ts, v"),

@@ -92,7 +92,7 @@ def test_grids_of_several_columns_are_refused() -> None:
     runtime = LocalRuntime(operator_of(case, adaptive=True), 4)
     runtime.table = RoutingTable.gridded(4, even_grid(range(4), 2), "grid")
     rows = rows_of([{"k": 1, "t": 1, "id": 1}])
-    with pytest.raises(BraidedError, match="routing table 1: not one of a join of many streams"):
+    with pytest.raises(BraidedError, match="routing table 1: does not belong to a join of many streams"):
         list(runtime.run_batch([(0, [rows])]))
 
 

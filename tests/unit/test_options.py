@@ -64,7 +64,7 @@ def test_inputs_that_are_no_tables() -> None:
 
 
 def test_columns_that_differ_only_in_case() -> None:
-    with pytest.raises(BraidedError, match="left: more than one column is named 'k' or 'K', but for case; rename one"):
+    with pytest.raises(BraidedError, match="left: the columns 'k' and 'K' differ only in case; rename one"):
         local.join(LEFT.append_column("K", LEFT["k"]), RIGHT, **GOOD)
 
 

@@ -251,7 +251,9 @@ def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
 
 def test_clashing_columns_and_schemas_are_refused() -> None:
     table = pa.table({"ts": pa.array([0], pa.timestamp("us")), "seq": [1]})
-    with pytest.raises(braided.BraidedError, match="column 'seq': the result has one of that name; rename it"):
+    with pytest.raises(
+        braided.BraidedError, match="column 'seq': the result already has a column of that name; rename it"
+    ):
         braided.local.order(table, time="ts")
     with pytest.raises(braided.BraidedError, match="inputs: number 1 has columns ts timestamp"):
         braided.local.merge([table, table.drop_columns(["seq"])], time="ts", key="seq")

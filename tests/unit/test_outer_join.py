@@ -239,7 +239,7 @@ def test_equals_duckdb_on_composite_keys_and_texts() -> None:
         ({"how": "left", "on": None, "where": "l.id = r.id"}, "on=None: how='left' needs a key"),
         ({"how": "full", "partition": "ssp"}, "partition='ssp': how='full' must know all matches"),
         ({"how": "left", "memory": 100}, "memory=: how='left' would give nulls for rows that were dropped"),
-        ({"how": "anti", "suffixes": ("_a", "_b")}, "suffixes=: how='anti' has the left stream's columns alone"),
+        ({"how": "anti", "suffixes": ("_a", "_b")}, "suffixes=: how='anti' returns only the left stream's columns"),
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, Any], message: str) -> None:

@@ -41,7 +41,7 @@ def test_an_envelope_survives_its_way() -> None:
         (b"[1]", "a message without a body"),
         (b"x" * (LIMIT + 1), f"a message of {LIMIT + 1} bytes, more than {LIMIT}"),
         (_content(version=2), "version=2: this peer speaks version 1; upgrade the older one"),
-        (_content(kind="os.system"), "kind='os.system': no such message"),
+        (_content(kind="os.system"), "kind='os.system': unknown message"),
         (_content(kind=3), "kind: 3: expected a string of at most 32768 characters"),
         (_content(number=True), "number: True: expected a whole number"),
         (_content(number=10**40), ": expected a whole number"),
@@ -49,7 +49,7 @@ def test_an_envelope_survives_its_way() -> None:
         (_content(body={"good": True}), "Done: unknown field 'good'"),
         (_content(body=[]), "Done: []: expected an object"),
         (_content(extra=1), "_Header: unknown field 'extra'"),
-        (_content(sender={"node": "f" * 40}), "sender: Contact: has only the fields ['node']"),
+        (_content(sender={"node": "f" * 40}), "sender: Contact: required fields are missing; it has only ['node']"),
         (_content(sender={"node": "../x", "address": "a:1", "name": "n"}), "node='../x': write 40 hex digits"),
         (b'{"body": {}, "number": NaN}', "not JSON: ValueError"),
     ],
@@ -171,7 +171,7 @@ def test_a_fleet_in_which_nothing_can_happen_says_so() -> None:
     async def wait() -> None:
         await asyncio.get_running_loop().create_future()
 
-    with pytest.raises(PeerError, match="nothing is left that could happen"):
+    with pytest.raises(PeerError, match="no timer and no message is left"):
         run(wait())
 
 

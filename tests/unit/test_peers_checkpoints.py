@@ -77,7 +77,7 @@ def test_an_epoch_begins_once_and_clones_the_newest_before_it(root: str) -> None
     checkpoints = Checkpoints(root)
     for epoch in (0, 2):
         _batch(checkpoints.open(epoch), epoch)
-    with pytest.raises(PeerError, match="this epoch has begun before; take a new one"):
+    with pytest.raises(PeerError, match="this epoch has started before; take a new one"):
         checkpoints.open(2)
     assert _content(checkpoints.open(1)) == {"offsets/0": "0", "state/0/0": "0", "commits/0": "0"}
     assert len(_content(checkpoints.open(5))) == 6

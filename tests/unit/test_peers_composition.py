@@ -105,7 +105,7 @@ def test_the_fastest_of_all_compositions_is_found() -> None:
         ),
         (
             _chain("filter", "filter", cores=0.7),
-            "step='s1': needs 0.7 cores; no peer that can host filter has more than 1, less what the other steps take",
+            "step='s1': needs 0.7 cores, but no peer that can host filter has more than 1, minus the cores of the other steps",
         ),
     ],
 )
@@ -117,13 +117,13 @@ def test_what_cannot_be_composed_is_refused_with_the_reason(app: Application, te
 
 def test_applications_that_cannot_be_are_refused() -> None:
     circle = Application("app", (Step("a", "x", ("b",)), Step("b", "x", ("a",)), Step("c", "x", ("t",))), 1.0)
-    with pytest.raises(PeerError, match=r"application='app': \['a', 'b'\] read from each other in a circle"):
+    with pytest.raises(PeerError, match=r"application='app': \['a', 'b'\] read from each other in a cycle"):
         circle.in_order()
-    with pytest.raises(PeerError, match="latency=0: write seconds above 0"):
+    with pytest.raises(PeerError, match="latency=0: write a number of seconds above 0"):
         Application("app", (Step("a", "x", ("t",)),), 0)
-    with pytest.raises(PeerError, match="give it steps, each with a name of its own"):
+    with pytest.raises(PeerError, match="give it steps with different names"):
         Application("app", (Step("a", "x", ("t",)), Step("a", "x", ("t",))), 1.0)
-    with pytest.raises(PeerError, match="step='a': give it inputs, steps or topics"):
+    with pytest.raises(PeerError, match="step='a': has no inputs; give it steps or topics"):
         Step("a", "x", ())
     with pytest.raises(PeerError, match="step='a': write seconds and cores"):
         Step("a", "x", ("t",), cores=-1.0)

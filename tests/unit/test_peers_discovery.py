@@ -144,7 +144,7 @@ def test_an_index_is_bounded_and_expires() -> None:
     assert index.find(1, 0.0).left[0] == 10.0 + MAX_HOSTS + 4
     assert len(index._keys[1]) == MAX_HOSTS
     assert index.keys(10.0 + MAX_HOSTS + 4) == []
-    with pytest.raises(PeerError, match=r"ttl=3601.0: write seconds, 3600 at most"):
+    with pytest.raises(PeerError, match=r"ttl=3601.0: write at most 3600 seconds"):
         index.add(1, _contact(1), 3601.0, 0.0)
 
 
@@ -163,7 +163,7 @@ def test_a_host_registers_only_itself_and_keys_are_checked() -> None:
 
 def test_options_that_cannot_be_are_refused() -> None:
     made, _ = agent(VirtualNetwork(), "north")
-    with pytest.raises(PeerError, match="replicas=1: write at least 2, so that one may die"):
+    with pytest.raises(PeerError, match="replicas=1: write at least 2, so that one may fail"):
         Discovery(made, replicas=1)
     with pytest.raises(PeerError, match=r"ttl=0: write seconds"):
         Discovery(made, ttl=0)

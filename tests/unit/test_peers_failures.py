@@ -102,7 +102,7 @@ def test_a_job_that_always_fails_is_restarted_later_and_later_and_then_no_more(r
         row = await _row(fleet)
         assert (row.failures, row.problem, row.is_failed) == (FAILURES, WHY, True)
         assert sum(what.startswith("ended, failure ") and what.endswith(WHY) for what in _events(fleet)) == FAILURES
-        last = f"ended, failure 6 of 6, not started again until `braided fleet retry one`: {WHY}"
+        last = f"ended, failure 6 of 6, not restarted until `braided fleet retry one`: {WHY}"
         assert _events(fleet).count(last) == 1
         # Retried before the cause is fixed, it fails as often again.
         assert isinstance(await _retry(fleet), Submitted)

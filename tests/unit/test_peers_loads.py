@@ -311,18 +311,18 @@ def test_names_and_patterns() -> None:
     assert not covers("join.*", "joint.window")
     assert all(covers(pattern, "a.b.c") for pattern in patterns_of("a.b.c"))
     for wrong in ("", "a..b", ".a", "a.*", "a b", "../a", "a" * 101):
-        with pytest.raises(PeerError, match="write parts with dots between them"):
+        with pytest.raises(PeerError, match="write parts separated by dots"):
             check_operator(wrong)
     for wrong in ("", "*.a", "a.**", "a.*.b"):
-        with pytest.raises(PeerError, match=r"write an operator's name, or a prefix as in 'join\.\*'"):
+        with pytest.raises(PeerError, match=r"write an operator's name, or a prefix such as 'join\.\*'"):
             check_pattern(wrong)
 
 
 @pytest.mark.parametrize(
     ("loads", "hosts", "text"),
     [
-        ((0.1, 0.2), (), r"loads=\(0.1, 0.2\): write 3 loads, none below 0"),
-        ((0.1, 0.2, -0.1), (), "write 3 loads, none below 0"),
+        ((0.1, 0.2), (), r"loads=\(0.1, 0.2\): write 3 loads of 0 or more"),
+        ((0.1, 0.2, -0.1), (), "write 3 loads of 0 or more"),
         ((0.1, 0.2, 0.3), ("../x",), "hosts='../x': write an operator's name"),
     ],
 )
@@ -333,5 +333,5 @@ def test_reports_that_cannot_be_are_refused(loads: tuple[float, ...], hosts: tup
 
 def test_a_period_must_be_one() -> None:
     made, _ = agent(VirtualNetwork(), "a")
-    with pytest.raises(PeerError, match=r"period=0: write seconds above 0"):
+    with pytest.raises(PeerError, match=r"period=0: write a number of seconds above 0"):
         LoadReporter(Discovery(made), lambda: Measured(0.0), period=0)

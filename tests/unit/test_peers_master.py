@@ -178,9 +178,9 @@ def test_four_idle_peers_are_quiet(root: Path) -> None:
 
 
 def test_settings_that_cannot_be_are_refused() -> None:
-    with pytest.raises(PeerError, match="span=0: write seconds above 0"):
+    with pytest.raises(PeerError, match="span=0: write a number of seconds above 0"):
         Settings(span=0)
-    with pytest.raises(PeerError, match="evaluations=0: write at least 1, or nothing"):
+    with pytest.raises(PeerError, match="evaluations=0: write at least 1, or None"):
         Settings(evaluations=0)
 
 

@@ -134,7 +134,7 @@ def test_an_observer_trusts_its_own_clock_alone() -> None:
     assert not observer.expired("sum", 0, 2, 111.0)
     assert not observer.expired("sum", 1, 2, 130.0)
     assert observer.expired("sum", 1, 2, 140.0)
-    with pytest.raises(PeerError, match="span=0: write seconds above 0"):
+    with pytest.raises(PeerError, match="span=0: write a number of seconds above 0"):
         Observer(0)
 
 
@@ -160,9 +160,9 @@ def test_components_are_kept_and_checked(root: Path) -> None:
     jobs.add(job)
     assert jobs.names() == ["sum"]
     assert jobs.read("sum") == job
-    with pytest.raises(PeerError, match="component='sum': the fleet has another of this name"):
+    with pytest.raises(PeerError, match="component='sum': the fleet has another component of this name"):
         jobs.add(Job("sum", "sum.other"))
-    with pytest.raises(PeerError, match="component='max': the fleet has no such component"):
+    with pytest.raises(PeerError, match="component='max': unknown component of this fleet"):
         jobs.read("max")
     with pytest.raises(PeerError, match=r"cores=-1: write how many"):
         Job("sum", "sum", cores=-1)

@@ -155,11 +155,11 @@ def test_an_event_says_why_nobody_takes_a_job_over(root: Path) -> None:
         fleet.hang("a")
         await asyncio.sleep(100)
         # It says so once, not with every look.
-        expected = "no peer takes it over: peer a: offers it no more, or its Spark does not answer"
+        expected = "no peer could take it over: peer a: no longer offers it, or its Spark does not answer"
         assert _events(fleet, "one").count(expected) == 1
         fleet.kill("a")
         await asyncio.sleep(100)
-        assert "no peer takes it over: no peer offers operator 'sql'" in _events(fleet, "one")
+        assert "no peer could take it over: no peer offers operator 'sql'" in _events(fleet, "one")
         await fleet.start("e", offers=("sql",))
         await _runs_elsewhere(fleet, ["one"], "a")
 
@@ -203,7 +203,7 @@ def test_a_job_is_not_given_to_a_peer_that_may_not_run_it(root: Path) -> None:
         assert not [what for what in _events(fleet, "fraud") if "could not start" in what]
         fleet.kill(allowing)
         await asyncio.sleep(LIMIT)
-        (problem,) = [what for what in _events(fleet, "fraud") if what.startswith("no peer takes it over")]
+        (problem,) = [what for what in _events(fleet, "fraud") if what.startswith("no peer could take it over")]
         refusal = "python='fraud': this peer may not run it; start it with --allow fraud"
         assert f": {refusal}" in problem
         assert leases.newest("fraud").epoch == 1  # type: ignore[union-attr]

@@ -75,7 +75,7 @@ def test_equal_levels_are_the_paper_s() -> None:
 
 @pytest.mark.parametrize("text", ["", "five", "1", "5,9", "5,0.1,0", "5,0.1,1,1", "2.5"])
 def test_levels_that_cannot_be_are_refused(text: str) -> None:
-    with pytest.raises(PeerError, match=r"write a number of levels, their overlap and the top, as 5,0.02,1"):
+    with pytest.raises(PeerError, match=r"write a number of levels, their overlap and the top, such as 5,0.02,1"):
         read_levels(text)
 
 

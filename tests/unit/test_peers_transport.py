@@ -93,7 +93,7 @@ def test_a_peer_with_another_token_is_refused_on_both_sides() -> None:
         assert "received Ping" not in stranger.agent.counts
         await _until(lambda: north.transport.counts["handshake refused"] >= 1)
         with pytest.raises(
-            PeerError, match=r"the token does not fit; what listens there has a certificate of another token\."
+            PeerError, match=r"the token is wrong; the process that listens there has a certificate of another token\."
         ):
             await stranger.transport.greet(north.contact.address)
         for node in (north, stranger):
@@ -213,7 +213,7 @@ def test_a_peer_that_is_gone_is_found_again_when_it_is_back() -> None:
 
 def test_only_loopback_unless_told_and_addresses_are_checked() -> None:
     identity = Identity("north", TOKEN)
-    with pytest.raises(PeerError, match=r"listen='0.0.0.0:0': can be reached from other machines; allow that with"):
+    with pytest.raises(PeerError, match=r"listen='0.0.0.0:0': can be reached from other machines; allow this with"):
         Transport(identity, "0.0.0.0:0")
     Transport(identity, "0.0.0.0:0", beyond_loopback=True)
     Transport(identity, "[::1]:0")
@@ -232,9 +232,9 @@ def test_a_token_hides_itself_and_its_file_is_private(tmp_path: Path, caplog: py
     assert path.stat().st_mode & 0o777 == 0o600
     assert Token.read(path).secret == token.secret
     path.chmod(0o644)
-    with pytest.raises(PeerError, match=r"others may read it; run chmod 600"):
+    with pytest.raises(PeerError, match=r"other users can read it; run chmod 600"):
         Token.read(path)
-    with pytest.raises(PeerError, match="token: has 3 characters, fewer than 32; let `new_token` make one"):
+    with pytest.raises(PeerError, match="token: has 3 characters, fewer than 32; create one with `new_token`"):
         Token("abc")
 
 

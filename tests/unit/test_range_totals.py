@@ -175,8 +175,8 @@ def _wanted(case: dict[str, Any]) -> dict[Any, list[Any]]:
 @given(histories())
 def test_totals_over_ranges_are_those_of_the_pairs(case: dict[str, Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranges, "_PAIRS_A_ROW", case["share"])
-        patch.setattr(ranges, "_PIECES_A_PAIR", case["pieces"])
+        patch.setattr(ranges, "_PAIRS_PER_ROW", case["share"])
+        patch.setattr(ranges, "_PIECES_PER_PAIR", case["pieces"])
         found, counted = _run(case, pairs=False)
     by_pairs, pairs_counted = _run(case, pairs=True)
     assert counted == pairs_counted

@@ -59,7 +59,9 @@ def test_every_task_of_a_batch_uses_its_pinned_table(tmp_path: Path) -> None:
 def test_a_table_for_another_number_of_workers_is_refused(tmp_path: Path) -> None:
     routing = Routing("auto", True, 2, ControlDir(str(tmp_path)))
     assert routing.table_of(0, "query", "join", 4).workers == 4
-    with pytest.raises(ControlError, match="its tables are for 4 workers, this query has 2; give the directory that"):
+    with pytest.raises(
+        ControlError, match="its tables are for 4 workers, but this query has 2; give the directory that"
+    ):
         routing.table_of(1, "query", "join", 2)
 
 

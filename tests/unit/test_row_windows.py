@@ -124,9 +124,9 @@ def test_a_step_of_a_query() -> None:
         ({"values": {"n": "sum(w)"}}, "n='w': the input has no such column; it has k, ts, v"),
         ({"values": {"n": "max(k)"}}, "n: max of string is not supported; cast it to a number or a time before"),
         ({"values": {"n": "sum(ts)"}}, "n: sum of timestamp[us] is not supported; cast it to bigint or double before"),
-        ({"values": {"K": "sum(v)"}}, "K=: the result has a column of that name already; choose another"),
+        ({"values": {"K": "sum(v)"}}, "K=: the result already has a column of that name; choose another"),
         ({"key": ("k", "ts")}, "key=('k', 'ts'): names a column twice, or the time; name each once"),
-        ({"forget": "0 seconds"}, "forget='0 seconds': write a duration of more than nothing, or None"),
+        ({"forget": "0 seconds"}, "forget='0 seconds': write a duration above zero, or None"),
     ],
 )
 def test_what_is_wrong_is_said(options: dict[str, Any], message: str) -> None:

@@ -311,7 +311,7 @@ def test_a_query_in_one_process_takes_rows_and_aggregates_nothing_in_its_workers
         ({"partition": "grid"}, "partition='grid': with rows= the rows of a key must be on one worker; write 'auto'"),
         ({"memory": 100}, "memory=: with rows= state is the last rows of each key"),
         ({"shed": 0.5}, "shed=: with rows= state is the last rows of each key"),
-        ({"forget": "0 seconds"}, "forget='0 seconds': write a duration of more than nothing, or None"),
+        ({"forget": "0 seconds"}, "forget='0 seconds': write a duration above zero, or None"),
         ({"rows": None, "within": "1 second", "forget": "1 hour"}, "forget='1 hour': is for joins with rows="),
         ({"rows": None}, "give within= or between=, exactly one of them"),
         ({"within": "1 second", "between": ("0 us", "1 us")}, "give within= or between=, exactly one of them"),

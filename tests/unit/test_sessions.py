@@ -30,7 +30,7 @@ def other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_workers_without_the_package_are_refused_with_what_to_set(other: str) -> None:
     with pytest.raises(
-        OptionError, match=rf"would run {other}, which has no braided; set PYSPARK_PYTHON={sys.executable}"
+        OptionError, match=rf"would run {other}, in which braided is not installed; set PYSPARK_PYTHON={sys.executable}"
     ):
         check_python(session(other))
 

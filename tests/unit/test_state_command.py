@@ -103,7 +103,7 @@ def test_what_is_no_checkpoint_is_refused_before_spark_starts(
         (tmp_path / name).mkdir()
     assert main(["rescale", str(tmp_path), "--workers", "4"]) == 2
     assert "braided rescale: checkpoint=" in (told := capsys.readouterr().err)
-    assert "no batch of this query is committed yet; run it first" in told
+    assert "this query has not committed a batch yet; run it first" in told
 
 
 def test_of_rows_that_wait_those_that_have_left_are_not_listed() -> None:

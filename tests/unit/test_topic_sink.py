@@ -186,7 +186,7 @@ def test_paths_and_options_are_checked(tmp_path: Path) -> None:
     assert BraidedSource({}).reader(schema).partitions()[0].value == []
     for options, message in {
         "": 'path: format("braided") needs one',
-        f"{tmp_path}/none": "is none of: a table, a topic, a directory of Parquet files; give another path",
+        f"{tmp_path}/none": "not one of: a table, a topic, a directory of Parquet files; use another path",
         f"{topic.location}|max_files=0": "max_files='0': write a number of 1 or more",
         f"{topic.location}|reader=../x": "reader='../x': write letters, digits",
     }.items():

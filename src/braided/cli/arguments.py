@@ -1,4 +1,4 @@
-"""What may be typed after `braided`, and which function answers it."""
+"""The commands and options of `braided`, and the function that answers each command."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Commands: TypeAlias = "argparse._SubParsersAction[_Parser]"
 
 _DEMO = """\
 Generates two streams, call records and suspicious numbers, and joins them live on a local Spark. Each of --skew,
---disorder, --memory and --theta is a join of its own; without any, --skew and --theta run. Shows rows, results and
-loads while it runs, checks every result against DuckDB, and writes a page of what happened (demo.html).
+--disorder, --memory and --theta runs a separate join; without any of them, --skew and --theta run. Shows rows, results
+and loads while it runs, checks every result against DuckDB, and writes a report page (demo.html).
 Takes about a minute on two cores, and longer the first time.
 Needs Java 17 or later and the 'demo' extra: pip install 'braided[demo]'.
 """
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("braided: stopped", file=sys.stderr)
         return STOPPED
-    except BrokenPipeError:  # whoever read has read enough, as in `braided report DIR | head`
+    except BrokenPipeError:  # the reader has closed the pipe, as in `braided report DIR | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     return code
@@ -122,7 +122,7 @@ def _answer_papers(arguments: argparse.Namespace) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says in the one form of errors what is wrong with the words of a command."""
+    """Reports wrong arguments in the common form of errors."""
 
     as_json = False
 
@@ -143,10 +143,10 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     shown = {
-        "--skew": "one phone turns hot, and the routing adapts while the join runs",
-        "--disorder": "rows come up to 20 seconds late, nobody says so, and the join learns it",
-        "--memory": "a budget of a fifth of the window: how much of the result is found, estimated and true",
-        "--theta": "a join by a predicate alone, without a key",
+        "--skew": "one phone becomes hot, and the routing adapts while the join runs",
+        "--disorder": "rows come up to 20 seconds late, without a lateness option, and the join learns it",
+        "--memory": "a budget of a fifth of the window: which share of the result is found, estimated and actual",
+        "--theta": "a join by a predicate only, without a key",
     }
     for name, words in shown.items():
         demo.add_argument(name, action="store_true", help=words)
@@ -154,17 +154,17 @@ def make_parser() -> argparse.ArgumentParser:
         "--rows", type=_Count(10), default=1_600_000, metavar="N", help="rows of both streams together (%(default)s)"
     )
     demo.add_argument(
-        "--seconds", type=_Count(4), default=64, metavar="S", help="event time the streams span (%(default)s)"
+        "--seconds", type=_Count(4), default=64, metavar="S", help="event time that the streams span (%(default)s)"
     )
     demo.add_argument(
-        "--out", type=Path, metavar="DIR", help="where demo.html and its history go (a new temporary directory)"
+        "--out", type=Path, metavar="DIR", help="directory for demo.html and its history (a new temporary directory)"
     )
     demo.add_argument("--dashboard", action="store_true", help="also a live page; it stays open until Ctrl-C")
     demo.add_argument("--no-color", dest="color", action="store_false", help="no colours, as with NO_COLOR=1")
     demo.set_defaults(answer=_answer_demo)
     jobs = {
         "run": (_answer_run, "run a job file until it ends or Ctrl-C stops it"),
-        "check": (_answer_check, "say whether a job file or an application can be accepted, without Spark"),
+        "check": (_answer_check, "check whether a job file or an application can be accepted, without Spark"),
         "explain": (_answer_explain, "show how a job's query would run, without starting it"),
     }
     for name, (answer, words) in jobs.items():
@@ -176,36 +176,45 @@ def make_parser() -> argparse.ArgumentParser:
         if name == "check":
             command.add_argument("--json", action="store_true", help="as JSON")
         if name == "explain":
-            command.add_argument("--json", action="store_true", help="as JSON: the operators, each with its inputs")
-            command.add_argument("--svg", type=Path, metavar="FILE", help="draw it into this file too")
+            command.add_argument("--json", action="store_true", help="print JSON: the operators, each with its inputs")
+            command.add_argument("--svg", type=Path, metavar="FILE", help="also draw it into this file")
         if name == "run":
-            command.add_argument("--once", action="store_true", help="process what is there now, then end")
-            command.add_argument("--json", action="store_true", help="Spark's progress as a line of JSON a batch")
+            command.add_argument("--once", action="store_true", help="process the available input, then end")
+            command.add_argument(
+                "--json", action="store_true", help="print Spark's progress as one line of JSON per batch"
+            )
             command.add_argument("--dashboard", action="store_true", help="also a live page, on this machine only")
             command.add_argument(
-                "--history", type=Path, metavar="DIR", help="append what happens to DIR, for braided report and dash"
+                "--history",
+                type=Path,
+                metavar="DIR",
+                help="append the query's events to DIR, for braided report and dash",
             )
-            command.add_argument("--redact", action="store_true", help="no values of keys in the page and the history")
             command.add_argument(
-                "--metrics", type=_Count(0), metavar="PORT", help="figures for Prometheus, on this machine only"
+                "--redact", action="store_true", help="leave values of keys out of the page and the history"
+            )
+            command.add_argument(
+                "--metrics", type=_Count(0), metavar="PORT", help="metrics for Prometheus, on this machine only"
             )
     _add_watching(commands)
     _add_checkpoints(commands)
     add_fleet_commands(commands)
     papers = commands.add_parser(
         "papers",
-        help="make figures of the papers anew, with this package's policies in a simulated cluster",
-        description="Make figures of the papers as SVG, with their data as JSON. See docs/papers/papers.md.",
+        help="reproduce figures of the papers, with this package's policies in a simulated cluster",
+        description="Draw figures of the papers as SVG, with their data as JSON. See docs/papers/papers.md.",
     )
     every = ("ssp", "streamcloud", "gdj", "ebs", "synergy", "ablations")
-    papers.add_argument("--only", choices=every, help="one paper only; ablations are of all")
-    papers.add_argument("--quick", action="store_true", help="shorter runs, minutes in all; rough curves")
-    papers.add_argument("--out", type=Path, default=Path("papers"), metavar="DIR", help="where to (%(default)s)")
-    papers.add_argument("--data", type=Path, metavar="DIR", help="real streams for gdj's figures; default: synthetic")
+    papers.add_argument("--only", choices=every, help="only this paper; ablations are for all papers")
+    papers.add_argument("--quick", action="store_true", help="shorter runs, a few minutes in total; rough curves")
+    papers.add_argument(
+        "--out", type=Path, default=Path("papers"), metavar="DIR", help="output directory (%(default)s)"
+    )
+    papers.add_argument("--data", type=Path, metavar="DIR", help="real streams for the figures of gdj (synthetic ones)")
     papers.set_defaults(answer=_answer_papers)
-    doctor = commands.add_parser("doctor", help="look for what is wrong with this machine, and say what to type")
+    doctor = commands.add_parser("doctor", help="check this machine for problems, and show how to fix them")
     doctor.add_argument("--json", action="store_true", help="as JSON")
-    doctor.add_argument("--join", action="store_true", help="also run a small join on a local Spark, half a minute")
+    doctor.add_argument("--join", action="store_true", help="also run a small join on a local Spark, in half a minute")
     doctor.set_defaults(answer=_answer_doctor)
     return parser
 
@@ -218,7 +227,7 @@ def _add_watching(commands: Commands) -> None:
     )
     report = commands.add_parser(
         "report",
-        help="the report of a query that ran, or runs, with --history",
+        help="the report of a query that ran, or is running, with --history",
         description="Write a report of a history, or of the control directory of an adaptive join.",
     )
     for command, answer in ((dash, _answer_dash), (report, _answer_report)):
@@ -230,12 +239,12 @@ def _add_watching(commands: Commands) -> None:
     dash.add_argument("--fleet", metavar="HOST:PORT", help="also show the fleet of this peer")
     add_token_file(dash)
     dash.add_argument(
-        "--host", default="127.0.0.1", help="where to listen (%(default)s); elsewhere a token is asked for"
+        "--host", default="127.0.0.1", help="address to listen on (%(default)s); other addresses require a token"
     )
-    dash.add_argument("--port", type=_Count(0), default=0, metavar="N", help="0 takes a free one (%(default)s)")
+    dash.add_argument("--port", type=_Count(0), default=0, metavar="N", help="0 chooses a free port (%(default)s)")
     dash.add_argument("--token", metavar="TEXT", help="the page's token (a new one)")
     report.add_argument("--json", action="store_true", help="as JSON")
-    report.add_argument("--html", type=Path, metavar="FILE", help="as one HTML file with plots")
+    report.add_argument("--html", type=Path, metavar="FILE", help="write one HTML file with plots")
     completion = commands.add_parser(
         "completion",
         help="print a script that completes these commands in a shell",
@@ -248,10 +257,10 @@ def _add_watching(commands: Commands) -> None:
 def _add_checkpoints(commands: Commands) -> None:
     state = commands.add_parser(
         "state",
-        help="what is in the state of a query: rows, times, heaviest keys, files",
+        help="show the state of a query: rows, times, heaviest keys, files",
         description="Read the state of a query from its checkpoint, with a local Spark, and change nothing there.",
     )
-    state.add_argument("checkpoint", metavar="PATH", help="the checkpoint of a query, which may run or have ended")
+    state.add_argument("checkpoint", metavar="PATH", help="the checkpoint of a running or stopped query")
     state.add_argument("--operator", metavar="NAME", help="only this operator, by its name or number")
     state.add_argument("--rows", type=_Count(1), metavar="N", help="also show N rows of every input")
     state.add_argument(
@@ -259,26 +268,24 @@ def _add_checkpoints(commands: Commands) -> None:
         type=_Count(0),
         default=5,
         metavar="N",
-        help="also N of the heaviest keys (%(default)s); 0 reads no rows",
+        help="also show N of the heaviest keys (%(default)s); 0 reads no rows",
     )
-    state.add_argument("--redact", action="store_true", help="no values of keys, only their hashes")
+    state.add_argument("--redact", action="store_true", help="show only hashes of keys, not their values")
     state.add_argument("--json", action="store_true", help="as JSON")
     state.set_defaults(answer=_answer_state)
     rescale = commands.add_parser(
         "rescale",
-        help="give a query that has stopped more or fewer workers",
-        description="Divide the state of a stopped query among another number of workers. Needs Spark 4.2 or later: "
+        help="change the number of workers of a stopped query",
+        description="Redistribute the state of a stopped query to another number of workers. Needs Spark 4.2 or later: "
         "docs/how-to/restart.md.",
     )
-    rescale.add_argument(
-        "checkpoint", metavar="PATH", help="the checkpoint of a query that does not run; copy it first"
-    )
-    rescale.add_argument("--workers", type=_Count(1), required=True, metavar="N", help="how many it is to have")
+    rescale.add_argument("checkpoint", metavar="PATH", help="the checkpoint of a stopped query; copy it first")
+    rescale.add_argument("--workers", type=_Count(1), required=True, metavar="N", help="the new number of workers")
     rescale.set_defaults(answer=_answer_rescale)
 
 
 class _Count:
-    """An argument type: a whole number, `1_000` and `1,000` alike, that is not too small."""
+    """An argument type: a whole number of at least `least`, written as `1000`, `1_000` or `1,000`."""
 
     def __init__(self, least: int) -> None:
         self._least = least

@@ -1,4 +1,4 @@
-"""Scripts that complete commands, options and files in a shell, written from the parser itself."""
+"""Scripts that complete commands, options and files in a shell, generated from the parser."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ complete -o filenames -F _braided braided"""
 
 
 def write_script(parser: argparse.ArgumentParser, shell: Shell) -> str:
-    """Return the script of a shell; zsh runs that of bash."""
+    """Return the script of a shell; zsh runs the script of bash."""
     commands = _commands(parser)
     if shell == "fish":
         return "\n".join(_fish(commands))
@@ -32,7 +32,7 @@ def write_script(parser: argparse.ArgumentParser, shell: Shell) -> str:
 
 
 def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """Return the commands of a parser; a command may have some of its own."""
+    """Return the commands of a parser; a command may have commands itself."""
     subparsers = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     return dict(subparsers[0].choices) if subparsers else {}
 
@@ -47,7 +47,7 @@ def _bash_case(command: argparse.ArgumentParser) -> str:
 
 
 def _words(command: argparse.ArgumentParser) -> list[str]:
-    """Return the long options of a command, and what its arguments may be where that is a choice."""
+    """Return the long options of a command, and the choices of its arguments."""
     options = [option for action in command._actions for option in action.option_strings if option.startswith("--")]
     chosen = [
         str(choice) for action in command._actions if not action.option_strings for choice in action.choices or ()

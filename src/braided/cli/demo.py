@@ -1,4 +1,4 @@
-"""`braided demo`: generate streams, join them live on a local Spark, check the results, draw what happened."""
+"""`braided demo`: generate streams, join them live on a local Spark, check the results, and write a report page."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ def _run(
     display: Display,
     pages: contextlib.ExitStack | None,
 ) -> dict[str, Check]:
-    """Run the parts and check them; with `pages` a dashboard is open until Ctrl-C."""
+    """Run the parts and check them; with `pages` a dashboard stays open until Ctrl-C."""
     for part in parts:
         streams = part.streams
         display.say(
             "streams", f"{part.name}: {streams.rows:,} rows, {streams.seconds} s of {' and '.join(streams.names)}"
         )
-        with waiting("generating them", screen):
+        with waiting("generating the streams", screen):
             streams.write(folder / part.name)
     checks: dict[str, Check] = {}
     history = History()
@@ -112,14 +112,14 @@ def _run(
     _write(history, out)
     display.say("picture", str(out / "demo.html"))
     if pages is not None:
-        display.say("dashboard", f"{server.url} stays; Ctrl-C ends it")
+        display.say("dashboard", f"{server.url} stays open; Ctrl-C ends it")
         with note_interrupts() as interrupted:
             interrupted.wait()
     return checks
 
 
 def _write(history: History, out: Path) -> None:
-    """Write the page, which shows the first part first, and the events that it is made of."""
+    """Write the page, with the first part on top, and the events behind it."""
     events = history.events()
     (out / NAME).write_text("".join(f"{json.dumps(event)}\n" for event in events))
     runs = list(dict.fromkeys(event["query"] for event in events))

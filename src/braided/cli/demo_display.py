@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: a block redrawn in place on a terminal, else a line per batch."""
+"""The output of the demo while it runs: a block redrawn in place on a terminal, else a line per batch."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ GOOD, BAD = "1;32", "1;31"
 _DECISION = "1;33"
 _WORKER_COLORS = ("36", "33", "35", "32")
 _BAR = 28
-# The last few, so that the block stays on a small terminal.
+# Only the last few, so that the block fits on a small terminal.
 _MOST_DECISIONS = 4
 FIGURES = (
     "rows/s: of both streams, read, joined and written as Parquet, by the wall clock",
     "load: rows and results of a worker, over the mean of all workers",
 )
-"""What the figures are that a display shows."""
+"""Explanations of the numbers in a display."""
 
 
 class Display(Protocol):
-    """Where the demo writes: lines that stay, and the state of a run that goes on."""
+    """The output of the demo: permanent lines, and the state of the current run."""
 
     def begin(self, expected: int) -> None:
-        """Get ready to show a run of so many batches."""
+        """Prepare to show a run of the expected number of batches."""
 
     def say(self, label: str, text: str, color: str = "") -> None:
-        """Write a line that stays, in an ANSI colour where there are colours."""
+        """Write a permanent line, in an ANSI colour if colours are on."""
 
     def show(self, run: Run) -> None:
-        """Show how far the run is; called several times a batch."""
+        """Show the progress of the run; called several times per batch."""
 
 
 def open_display(screen: TextIO, *, origin: int, color: bool) -> Display:
-    """Choose what the screen can do. NO_COLOR and TERM=dumb are respected."""
+    """Return the display that the screen supports. NO_COLOR and TERM=dumb are respected."""
     color = color and "NO_COLOR" not in os.environ
     terminal = screen.isatty() and os.environ.get("TERM") != "dumb"
     if terminal:
@@ -44,7 +44,7 @@ def open_display(screen: TextIO, *, origin: int, color: bool) -> Display:
 
 
 class LineDisplay:
-    """One line a batch and a line a decision, for files, pipes and CI."""
+    """One line per batch and per decision, for files, pipes and CI."""
 
     def __init__(self, screen: TextIO, *, origin: int) -> None:
         self._screen = screen
@@ -87,7 +87,7 @@ class LiveDisplay:
         self._drawn = 0
 
     def say(self, label: str, text: str, color: str = "") -> None:
-        """The block, if any, stays above the line as it is."""
+        """Write a line; the block, if any, stays above it unchanged."""
         self._drawn = 0
         print(self._line(label, self._paint(text, color)), file=self._screen, flush=True)
 
@@ -152,7 +152,7 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def format_bytes(count: float) -> str:
-    """Write a number of bytes for people.
+    """Return a readable number of bytes.
 
     >>> format_bytes(1_234_567)
     '1.2 MB'
@@ -165,7 +165,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_clock(micros: int) -> str:
-    """Write a time since the start of the streams.
+    """Return a time since the start of the streams.
 
     >>> format_clock(83_500_000)
     '1:23.5'

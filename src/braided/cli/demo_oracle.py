@@ -11,9 +11,9 @@ _CALL = ("caller", "callee", "start", "duration", "cell")
 
 @dataclass(frozen=True)
 class Check:
-    """How a result differs from DuckDB's: rows it lacks and rows it has too many, duplicates counted.
+    """How a result differs from DuckDB's: missing rows and surplus rows, duplicates counted.
 
-    With `may_miss` rows may be missing on purpose: then they are no fault.
+    With `may_miss` missing rows are not an error.
     """
 
     rows: int
@@ -23,7 +23,7 @@ class Check:
 
     @property
     def equal(self) -> bool:
-        """Whether both hold the same rows, each as often."""
+        """Whether both have the same rows, each the same number of times."""
         return self.missing == 0 and self.surplus == 0
 
     @property
@@ -49,9 +49,9 @@ class Check:
 
 
 def check_calls(calls: Path, numbers: Path, results: Sequence[str], within_us: int, *, may_miss: bool = False) -> Check:
-    """Compare the Parquet files of a join's result with what DuckDB makes of the Parquet files of its inputs.
+    """Compare the Parquet files of a join's result with DuckDB's result over the Parquet files of its inputs.
 
-    With `may_miss`, pairs after the last one found do not count: with a budget the last rows still wait for their turn.
+    With `may_miss`, pairs after the last one found do not count: with a budget the last rows are still waiting.
     """
     columns = (*_CALL, "seen_at", "reason")
     expected = f"""
@@ -67,7 +67,7 @@ def check_calls(calls: Path, numbers: Path, results: Sequence[str], within_us: i
 def check_legs(incoming: Path, outgoing: Path, results: Sequence[str], within_us: int) -> Check:
     """Compare the theta join's result in the same way.
 
-    The ranges are spelt out here, where `LEG_WHERE` has an absolute difference: DuckDB joins ranges by sorting.
+    Ranges are written out here, but `LEG_WHERE` has an absolute difference: DuckDB joins ranges by sorting.
     """
     expected = f"""
         select {", ".join(f"l.{name}" for name in _CALL)}, {", ".join(f"r.{name} as {name}_right" for name in _CALL)}
@@ -84,7 +84,7 @@ def _all(folder: Path) -> Sequence[str]:
 
 
 def _compare(files: dict[str, Sequence[str]], columns: Sequence[str], expected: str) -> Check:
-    """Each distinct row counts +1 wherever it was found and -1 wherever it was expected; equal bags leave zeros."""
+    """Count each distinct row +1 where it was found and -1 where it was expected; for equal bags all sums are zero."""
     import duckdb
 
     names = ", ".join(columns)

@@ -1,9 +1,9 @@
-"""The parts of the demo, each a join of its own: its streams, its query, its summary and its check.
+"""The parts of the demo, each with one join: its streams, its query, its summary and its check.
 
 ```
- skew      one phone turns hot: the routing adapts while the join runs
- disorder  rows arrive up to 20 seconds late, and nobody says so: the lateness is learned
- memory    a budget of a fifth of the window: as much of the result as that allows
+ skew      one phone becomes hot: the routing adapts while the join runs
+ disorder  rows arrive up to 20 seconds late, without a lateness option: the lateness is learned
+ memory    a budget of a fifth of the window: the part of the result that this allows
  theta     no key at all: calls that enter a network meet calls that leave it
 ```
 """
@@ -48,7 +48,7 @@ _NUMBERS_DDL = "phone long, seen_at timestamp, reason string"
 
 @dataclass(frozen=True)
 class Part(ABC):
-    """One part of the demo, of so many rows over so many seconds of event time."""
+    """One part of the demo, with a number of rows over a number of seconds of event time."""
 
     rows: int
     seconds: int
@@ -59,7 +59,7 @@ class Part(ABC):
     @property
     @abstractmethod
     def streams(self) -> Streams:
-        """What it joins."""
+        """The streams that it joins."""
 
     @property
     @abstractmethod
@@ -69,14 +69,14 @@ class Part(ABC):
     @property
     @abstractmethod
     def code(self) -> str:
-        """The call, as one would write it."""
+        """The call as a user writes it."""
 
     @abstractmethod
     def join(self, spark: SparkSession, folder: Path) -> DataFrame:
         """Join the streams that were written to a folder."""
 
     def start(self, spark: SparkSession, folder: Path) -> Any:
-        """Start the query, which writes beside them."""
+        """Start the query, which writes its results beside the streams."""
         out = folder / "joined"
         joined = self.join(spark, folder)
         return braided.write_files(joined, out, checkpoint=f"{out}-checkpoint", trigger="available now")
@@ -87,10 +87,10 @@ class Part(ABC):
 
     @abstractmethod
     def check(self, folder: Path, run: Run) -> Check:
-        """Compare what it wrote with DuckDB's result."""
+        """Compare the written results with DuckDB's."""
 
     def note(self, run: Run, check: Check) -> Json:
-        """Return what the page says of it, as an event of the dashboard."""
+        """Return the text of the page about it, as an event of the dashboard."""
         streams = self.streams
         size = f"{streams.rows:,} rows over {streams.seconds} seconds of event time"
         text = f"{self.says}. {size}, in {len(run.batches)} batches by {WORKERS} workers. "
@@ -110,7 +110,7 @@ class CallsPart(Part):
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """What the join is told beside its keys, times and window."""
+        """The options of the join beside its keys, times and window."""
         return {"lateness": LATENESS}
 
     @property
@@ -145,7 +145,7 @@ class CallsPart(Part):
 
     @abstractmethod
     def _summarize(self, run: Run) -> dict[str, str]:
-        """Return what there is to say beside rates and state."""
+        """Return further lines beside rates and state."""
 
     def check(self, folder: Path, run: Run) -> Check:
         results = braided.topic(folder / "joined").files()
@@ -153,7 +153,7 @@ class CallsPart(Part):
         return check_calls(folder / "calls", folder / "numbers", results, within, may_miss=self._may_miss(run))
 
     def _may_miss(self, run: Run) -> bool:
-        """Whether the join promised less than everything."""
+        """Whether results may be missing on purpose."""
         return False
 
 
@@ -173,7 +173,7 @@ class Skew(CallsPart):
         }
 
     def _summarize_routing(self, run: Run) -> dict[str, str]:
-        """Return the lines about the hot phone and what the routing made of it."""
+        """Return the lines about the hot phone and how the routing adapted to it."""
         demo = self.streams
         hot = f"one phone makes {demo.hot_share:.0%} of the calls from {demo.hot_from} s on"
         compared = run.before_and_after()
@@ -192,7 +192,7 @@ class Skew(CallsPart):
 
 class Disorder(CallsPart):
     name = "disorder"
-    title = "Rows arrive in no order"
+    title = "Rows arrive out of order"
     disorder = DISORDER
 
     @property
@@ -202,11 +202,11 @@ class Disorder(CallsPart):
 
     @property
     def says(self) -> str:
-        return f"calls.caller = numbers.phone, within {WITHIN}; rows are up to {DISORDER} late, which nobody has told"
+        return f"calls.caller = numbers.phone, within {WITHIN}; rows are up to {DISORDER} late, with no lateness given"
 
     def _summarize(self, run: Run) -> dict[str, str]:
         learned = show_duration(run.batches[-1].lateness)
-        return {"lateness": f"{learned} learned, {run.late:,} rows were later than what was known then"}
+        return {"lateness": f"{learned} learned, {run.late:,} rows were later than the lateness learned by then"}
 
     def _may_miss(self, run: Run) -> bool:
         return run.late > 0
@@ -218,7 +218,7 @@ class Memory(CallsPart):
 
     @property
     def budget(self) -> int:
-        """Rows a worker: a fifth of those of both streams that are within the window, spread evenly."""
+        """Rows per worker: a fifth of the rows of both streams within the window, spread evenly."""
         window = self.rows * parse_duration(WITHIN, "within") / 1_000_000 / self.seconds
         return max(100, round(window / 5 / WORKERS))
 
@@ -228,10 +228,12 @@ class Memory(CallsPart):
 
     @property
     def says(self) -> str:
-        return f"calls.caller = numbers.phone, within {WITHIN}; {self.budget:,} rows a worker, a fifth of the window"
+        return f"calls.caller = numbers.phone, within {WITHIN}; {self.budget:,} rows per worker, a fifth of the window"
 
     def _summarize(self, run: Run) -> dict[str, str]:
-        return {"recall": f"{_share(run.recall)} of the exact result, as estimated while it ran; DuckDB says below"}
+        return {
+            "recall": f"{_share(run.recall)} of the exact result, as estimated while it ran; the actual share is below"
+        }
 
     def _may_miss(self, run: Run) -> bool:
         return True
@@ -243,7 +245,7 @@ class Theta(Part):
 
     @property
     def streams(self) -> Legs:
-        """They are small: a row meets all rows in the window."""
+        """Small streams: a row meets all rows in the window."""
         return Legs(min(self.rows, _MOST_LEGS), _LEG_SECONDS)
 
     @property
@@ -283,7 +285,7 @@ class Theta(Part):
 _ALL: tuple[type[Part], ...] = (Skew, Disorder, Memory, Theta)
 PARTS: Mapping[str, type[Part]] = {part.name: part for part in _ALL}
 USUAL = ("skew", "theta")
-"""What the demo shows if nothing is chosen."""
+"""The parts that the demo shows by default."""
 
 
 def draw_loads(run: Run) -> dict[str, str]:

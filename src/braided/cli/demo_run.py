@@ -1,4 +1,4 @@
-"""A query of the demo as it runs, from the dashboard's events: figures of each batch, decisions of the routing."""
+"""A running query of the demo, from the dashboard's events: numbers of each batch, decisions of the routing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ON_ITS_WAY = 10.0
 
 @dataclass(frozen=True)
 class WorkerLoad:
-    """One worker in one batch; its load is its rows and results over the mean of all workers."""
+    """One worker in one batch; its load is its rows and results, divided by the mean of all workers."""
 
     rows: int
     results: int
@@ -62,13 +62,13 @@ class Batch:
 
     @property
     def imbalance(self) -> float:
-        """The load of the busiest worker: 1 if all do the same, as many as there are workers if one does all."""
+        """The load of the busiest worker: 1 if all do the same, the number of workers if one does everything."""
         return max(worker.load for worker in self.workers)
 
 
 @dataclass(frozen=True)
 class Decision:
-    """One change of the routing: the batch that caused it, the table that carries it out, and why."""
+    """One change of the routing: the batch that caused it, the table with the change, and the reason."""
 
     batch: int
     table: int
@@ -78,7 +78,7 @@ class Decision:
 
     @classmethod
     def of_json(cls, decision: Json) -> Decision:
-        """Read a decision as events and `braided.report` have it.
+        """Return a decision from its form in events and in `braided.report`.
 
         >>> print(Decision.of_json({"batch": 8, "version": 2, "action": "promote", "reason": "1.6 of a worker's fair"
         ...                          " share", "key": "00ff", "value": "555", "grid": "1x4"}))
@@ -95,7 +95,7 @@ class Decision:
 
 @dataclass
 class Run:
-    """A query as far as it is known; `id` is that of its run."""
+    """The known state of a query; `id` is that of its run."""
 
     id: str = ""
     batches: list[Batch] = field(default_factory=list)
@@ -112,7 +112,7 @@ class Run:
 
     @property
     def late(self) -> int:
-        """Rows that came later than allowed."""
+        """The number of late rows."""
         return self.batches[-1].late if self.batches else 0
 
     @property
@@ -169,7 +169,7 @@ def _batch_of(event: Json) -> Batch:
 def follow(
     start: Callable[[], Any], history: History, show: Callable[[Run], None], interrupted: threading.Event
 ) -> Run:
-    """Start a query, show it until it ends, and return what `history` has of it; an interrupt stops the query first."""
+    """Start a query, show it until it ends, and return its run from `history`; an interrupt stops the query first."""
     started, seen = time.monotonic(), 0
     query = start()
     run = Run(str(query.runId))
@@ -204,5 +204,5 @@ def share_of_rows(batches: Sequence[Batch]) -> list[float]:
 
 
 def median_rate(batches: Sequence[Batch]) -> float:
-    """Return the rows a second of the middle batch: the first ones include the warm-up of JVM and workers."""
+    """Return the rows per second of the median batch: the first batches include the warm-up of JVM and workers."""
     return statistics.median(batch.rate for batch in batches)

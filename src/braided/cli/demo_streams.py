@@ -1,4 +1,4 @@
-"""What the demo joins: its streams, their sizes, and the files that Spark reads them from."""
+"""The streams of the demo, their sizes, and the files from which Spark reads them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SECOND = 1_000_000
 
 @dataclass(frozen=True)
 class Streams(ABC):
-    """Two streams: rows of both together, over some seconds of event time, cut into batches."""
+    """Two streams: the number of rows of both together, over some seconds of event time, cut into batches."""
 
     rows: int
     seconds: int
@@ -47,9 +47,9 @@ class Streams(ABC):
             self._write_stream(folder / name, table)
 
     def _write_stream(self, folder: Path, table: pa.Table) -> None:
-        """Write a stream as one Parquet file a batch, cut by arrival.
+        """Write a stream as one Parquet file per batch, cut by arrival.
 
-        Spark's file source reads files in order of modification time, which is made to follow the number.
+        Spark's file source reads files in order of modification time, so this is set to follow the number.
         """
         folder.mkdir(parents=True)
         edges = ORIGIN + np.arange(self.batches + 1) * self.batch_seconds * _SECOND
@@ -63,7 +63,7 @@ class Streams(ABC):
 
 @dataclass(frozen=True)
 class DemoStreams(Streams):
-    """Calls and suspicious numbers; one phone may turn hot, and rows are late by up to `disorder`."""
+    """Calls and suspicious numbers; one phone may become hot, and rows are late by up to `disorder`."""
 
     names = ("call records", "suspicious numbers")
 
@@ -72,14 +72,14 @@ class DemoStreams(Streams):
 
     @property
     def hot_from(self) -> int:
-        """The second from which one phone is hot: after a quarter, on the edge of a batch.
+        """The second from which one phone is hot: after a quarter of the time, at the border of a batch.
 
-        In the rest the routing adapts, and the rows under the old routing leave the window.
+        In the remaining time the routing adapts, and the rows under the old routing leave the window.
         """
         return self.batches // 4 * self.batch_seconds
 
     def generate(self) -> dict[str, pa.Table]:
-        """Four calls to a sighting; as many phones as make two results a call in streams of two minutes."""
+        """Four calls per sighting; the number of phones gives two results per call in streams of two minutes."""
         numbers = max(self.rows // 5, 1)
         calls = self.rows - numbers
         phones = max(self.rows // 60, 2)
@@ -106,7 +106,7 @@ class Legs(Streams):
     names = ("incoming calls", "outgoing calls")
 
     def generate(self) -> dict[str, pa.Table]:
-        """As many of the one as of the other."""
+        """The same number of both."""
         rows = self.rows // 2
         return {
             name: call_records(

@@ -1,4 +1,4 @@
-"""`braided doctor`: what this machine has, what is wrong with it, and what to type."""
+"""`braided doctor`: what this machine has, what is wrong with it, and how to fix it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from braided.version import __version__
 
 _PACKAGES = ("pyspark", "pyarrow", "pandas", "numpy", "numba", "protobuf", "sqlglot")
 _EXTRAS = {"duckdb": "demo", "fsspec": "fsspec", "cryptography": "peers"}
-# What changes how Spark, its workers and braided run.
+# The settings that change how Spark, its workers and braided run.
 _SETTINGS = (
     "JAVA_HOME", "SPARK_HOME", "SPARK_CONF_DIR", "SPARK_LOCAL_IP", "SPARK_LOCAL_DIRS", "PYSPARK_PYTHON",
     "PYSPARK_DRIVER_PYTHON", "PYTHONPATH", "TMPDIR", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR", "NUMBA_DISABLE_JIT",
@@ -34,7 +34,7 @@ _LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at: what is there, and what to do if it will not do."""
+    """One check: what was found, and what to do if it is wrong."""
 
     what: str
     found: str
@@ -42,7 +42,7 @@ class Finding:
 
 
 def run_doctor(*, as_json: bool, join: bool) -> int:
-    """Look at everything, print it, and return whether all is well."""
+    """Run all checks, print their results, and return an exit code."""
     looks: list[Callable[[], Finding]] = [
         _braided, _system, _python, _workers, _java, _packages, _extras, _spark, _store, _memory, _cache, _settings,
     ]  # fmt: skip
@@ -51,11 +51,13 @@ def run_doctor(*, as_json: bool, join: bool) -> int:
     findings = []
     for look in looks:
         try:
-            with waiting("joining on a local Spark" if look is _join else "looking around"):
+            with waiting("joining on a local Spark" if look is _join else "checking"):
                 findings.append(look())
         except Exception as error:
             findings.append(
-                Finding(look.__name__.strip("_"), f"could not be found out: {first_line(error)}", "report this")
+                Finding(
+                    look.__name__.strip("_"), f"the check failed: {first_line(error)}", "please report this as a bug"
+                )
             )
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=1))
@@ -83,12 +85,12 @@ def _python() -> Finding:
 
 
 def _workers() -> Finding:
-    """The Python that Spark's workers run: another one has other packages, or no braided."""
+    """The Python that Spark's workers run: another Python may have other packages, or lack braided."""
     chosen = os.environ.get("PYSPARK_PYTHON") or "python3"
     where = shutil.which(chosen)
     todo = f"set PYSPARK_PYTHON={sys.executable}, or activate the environment"
     if where is None:
-        return Finding("workers", f"{chosen} is not on the path", todo)
+        return Finding("workers", f"{chosen} is not on the PATH", todo)
     code = "import sys, braided.version as v; print(*sys.version_info[:2], v.__version__)"
     answer = subprocess.run([where, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     if answer.returncode:
@@ -133,7 +135,7 @@ def _extras() -> Finding:
 
 
 def _spark() -> Finding:
-    """Where Spark's jars are: another Spark in SPARK_HOME would be started instead of the package's."""
+    """The place of Spark's jars: with SPARK_HOME, that Spark would start instead of the package's."""
     import pyspark
 
     own, home = Path(pyspark.__file__).parent, os.environ.get("SPARK_HOME")
@@ -141,14 +143,14 @@ def _spark() -> Finding:
         known = sorted(Path(home, "jars").glob("spark-core_*.jar"))
         other = known[0].stem.rpartition("-")[2] if known else "no jars"
         if other != pyspark.__version__:
-            todo = "unset SPARK_HOME, or install the pyspark of its version"
+            todo = "unset SPARK_HOME, or install the pyspark of the same version"
             return Finding("spark", f"SPARK_HOME={home} has {other}, pyspark is {pyspark.__version__}", todo)
         return Finding("spark", f"{other}, {home}")
     return Finding("spark", f"{pyspark.__version__}, {own}")
 
 
 def _store() -> Finding:
-    """RocksDB, in which all operators keep their state, comes with Spark."""
+    """RocksDB, which comes with Spark, and in which all operators keep their state."""
     import pyspark
 
     home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
@@ -174,20 +176,20 @@ def _memory() -> Finding:
 
 
 def _cache() -> Finding:
-    """Where decoded state and the kernels' machine code are kept."""
+    """The folder for decoded state and the kernels' machine code."""
     root = Path(os.environ.get("BRAIDED_CACHE_DIR") or tempfile.gettempdir())
     try:
         with tempfile.NamedTemporaryFile(dir=root):
             pass
     except OSError as error:
-        return Finding("cache", f"{root}: {error.strerror}", "set BRAIDED_CACHE_DIR to a directory that can be written")
+        return Finding("cache", f"{root}: {error.strerror}", "set BRAIDED_CACHE_DIR to a writable directory")
     free = shutil.disk_usage(root).free
-    todo = "less than 1 GiB is free: set BRAIDED_CACHE_DIR to a larger disk" if free < 1 << 30 else None
+    todo = "less than 1 GiB is free: set BRAIDED_CACHE_DIR to a directory on a larger disk" if free < 1 << 30 else None
     return Finding("cache", f"{root}, {free / (1 << 30):.1f} GiB free", todo)
 
 
 def _join() -> Finding:
-    """Run a small join on a local Spark: what all of the above is for."""
+    """Run a small join on a local Spark, which needs all of the above."""
     from braided.cli.local_spark import local_session, quiet_output
 
     folder = Path(tempfile.mkdtemp(prefix="braided-doctor-"))

@@ -1,4 +1,4 @@
-"""`braided fleet`: jobs handed to a fleet, their states, moves, drains, events and logs."""
+"""`braided fleet`: submits jobs to a fleet, and shows and changes their states, peers, events and logs."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ def ask_fleet(arguments: argparse.Namespace) -> int:
 
 def _submit(fleet: Fleet, arguments: argparse.Namespace) -> None:
     if is_application(read_text(arguments.job)):
-        with waiting("the peers rehearse it"):
+        with waiting("the peers rehearse the application"):
             launched = fleet.launch(arguments.job, dry_run=arguments.dry_run)
         rows = [(row.job, row.peer, f"{row.arrives:.2f} s", row.shared) for row in launched.rows]
-        _print(arguments, asdict(launched), table(("job", "peer", "an event after", "shared with"), rows))
+        _print(arguments, asdict(launched), table(("job", "peer", "seconds to an event", "shared with"), rows))
         problems = [
             f"{row.job}: {row.problem}; its guardian looks for another peer" for row in launched.rows if row.problem
         ]
         if problems:
             raise PeerError("; ".join(problems))
         return
-    with waiting("a peer rehearses it"):
+    with waiting("a peer rehearses the job"):
         placed = fleet.submit(arguments.job, dry_run=arguments.dry_run)
     verb = "would run" if arguments.dry_run else "runs"
     _print(arguments, asdict(placed), f"{placed.component}: {verb} at {placed.peer}; {placed.reason}")
@@ -66,29 +66,29 @@ def _watch(fleet: Fleet, arguments: argparse.Namespace) -> None:
 
 def _move(fleet: Fleet, arguments: argparse.Namespace) -> None:
     begun = time.monotonic()
-    with waiting(f"{arguments.to} rehearses it, then takes it"):
+    with waiting(f"{arguments.to} rehearses the job, then takes it over"):
         moved = fleet.move(arguments.component, arguments.to)
     seconds = time.monotonic() - begun
     answer = {"component": arguments.component, "peer": arguments.to, "moved": moved, "seconds": round(seconds, 3)}
-    how = f"after {seconds:.1f} s with its rehearsal" if moved else "and did so already"
+    how = f"moved in {seconds:.1f} s, with its rehearsal" if moved else "as before"
     _print(arguments, answer, f"{arguments.component}: runs at {arguments.to}, {how}")
 
 
 def _drain(fleet: Fleet, arguments: argparse.Namespace) -> None:
-    with waiting(f"{arguments.to} gives its jobs to others"):
+    with waiting(f"{arguments.to} moves its jobs to other peers"):
         stay = fleet.drain(arguments.to)
-    text = f"{arguments.to}: has no jobs any more, and takes none"
-    _print(arguments, {"stay": stay}, text if not stay else f"{arguments.to}: nobody took {', '.join(stay)}")
+    text = f"{arguments.to}: has no more jobs, and accepts none"
+    _print(arguments, {"stay": stay}, text if not stay else f"{arguments.to}: no peer took over {', '.join(stay)}")
 
 
 def _remove(fleet: Fleet, arguments: argparse.Namespace) -> None:
     fleet.remove(arguments.component)
     answer = {"removed": arguments.component}
-    _print(arguments, answer, f"{arguments.component}: removed; its peer stops it after the batch that runs")
+    _print(arguments, answer, f"{arguments.component}: removed; its peer stops it after the current batch")
 
 
 def _retry(fleet: Fleet, arguments: argparse.Namespace) -> None:
-    with waiting("a peer starts it"):
+    with waiting("a peer starts the job"):
         placed = fleet.retry(arguments.component)
     _print(arguments, asdict(placed), f"{placed.component}: runs at {placed.peer} again")
 
@@ -96,29 +96,29 @@ def _retry(fleet: Fleet, arguments: argparse.Namespace) -> None:
 def _pause(fleet: Fleet, arguments: argparse.Namespace) -> None:
     fleet.pause(arguments.component)
     said = {"paused": arguments.component}
-    _print(arguments, said, f"{arguments.component}: paused; its peer stops it after the batch that runs")
+    _print(arguments, said, f"{arguments.component}: paused; its peer stops it after the current batch")
 
 
 def _resume(fleet: Fleet, arguments: argparse.Namespace) -> None:
-    with waiting("a peer starts it"):
+    with waiting("a peer starts the job"):
         placed = fleet.resume(arguments.component)
     _print(arguments, asdict(placed), f"{placed.component}: runs at {placed.peer}; {placed.reason}")
 
 
 def _restart(fleet: Fleet, arguments: argparse.Namespace) -> None:
-    with waiting("its peer stops it after a batch, and starts it again"):
+    with waiting("its peer stops the job after a batch, and starts it again"):
         placed = fleet.restart(arguments.component)
     _print(arguments, asdict(placed), f"{placed.component}: runs at {placed.peer}; {placed.reason}")
 
 
 def _undrain(fleet: Fleet, arguments: argparse.Namespace) -> None:
     fleet.undrain(arguments.to)
-    _print(arguments, {"peer": arguments.to}, f"{arguments.to}: takes jobs")
+    _print(arguments, {"peer": arguments.to}, f"{arguments.to}: accepts jobs again")
 
 
 def _logs(fleet: Fleet, arguments: argparse.Namespace) -> None:
     log = fleet.log(arguments.component)
-    text = log.text or f"{arguments.component}: its driver at {log.peer} has logged nothing about it"
+    text = log.text or f"{arguments.component}: the driver at {log.peer} has no log lines about it"
     _print(arguments, asdict(log), text)
 
 
@@ -140,7 +140,7 @@ def _event_row(event: Event) -> tuple[str, ...]:
 
 
 def moment(at: float) -> str:
-    """Return a point of time for people.
+    """Return a point in time as text.
 
     >>> moment(1718000000.4)
     '2024-06-10 06:13:20'
@@ -164,13 +164,13 @@ _ANSWERS: dict[str, Callable[[Fleet, argparse.Namespace], None]] = {
     "logs": _logs,
 }
 _NEWEST = 100
-"""Events that are listed where nobody says since when."""
+"""The number of events that are listed by default."""
 _LATELY = 60.0
-"""Seconds before now from which on events are followed where nobody says since when."""
+"""By default, events are followed from this many seconds before now."""
 
 
 def describe(status: Status) -> str:
-    """Return a fleet as two tables, and a line for every job that fails."""
+    """Return a fleet as two tables, and a line for every failing job."""
     peers = [
         (
             row.contact.name,
@@ -204,7 +204,7 @@ def describe(status: Status) -> str:
 def _problem(row: ComponentRow) -> str:
     times = "once" if row.failures == 1 else f"{row.failures} times in a row"
     line = f"{row.name}: failed {times}: {row.problem}"
-    return f"{line}\n{row.name}: fix the cause, then type braided fleet retry {row.name}" if row.is_failed else line
+    return f"{line}\n{row.name}: fix the cause, then run: braided fleet retry {row.name}" if row.is_failed else line
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -1,4 +1,4 @@
-"""What may be typed after `braided peer` and `braided fleet`."""
+"""The options of `braided peer`, and the commands and options of `braided fleet`."""
 
 from __future__ import annotations
 
@@ -13,66 +13,72 @@ from braided.errors import BraidedError
 ADDRESS, TOKEN = "127.0.0.1:7401", "fleet.token"
 SHORTEST = 0.5
 _PEER = """\
-Starts a peer of a fleet: a Spark application on this machine that runs jobs of the fleet. The first one makes a token
-file; further ones join by the address of any that is there. Ctrl-C gives its jobs to others and stops it. See
-docs/how-to/peers.md.
+Starts a peer of a fleet: a Spark application on this machine that runs jobs of the fleet. The first peer creates a
+token file; further peers join by the address of any running peer. Ctrl-C moves its jobs to other peers and stops it.
+See docs/how-to/peers.md.
 """
 
 
 def add_fleet_commands(commands: Any) -> None:
     _add_peer(commands)
-    fleet = commands.add_parser("fleet", help="hand jobs to a fleet of peers, and look after them")
+    fleet = commands.add_parser("fleet", help="submit jobs to a fleet of peers, and manage them")
     asked = fleet.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    submit = _command(asked, "submit", "hand in a job file, or an application of several")
+    submit = _command(asked, "submit", "submit a job file, or an application of several jobs")
     submit.add_argument(
         "job",
         type=Path,
         metavar="FILE.toml",
         help="the job (docs/how-to/jobs.md), or the application (docs/how-to/peers.md)",
     )
-    submit.add_argument("--dry-run", action="store_true", help="only say where it would go, and why")
+    submit.add_argument("--dry-run", action="store_true", help="only show which peer it would go to, and why")
     _command(asked, "status", "list peers and jobs")
-    watch = _command(asked, "watch", "list peers and jobs again and again, until Ctrl-C")
+    watch = _command(asked, "watch", "list peers and jobs repeatedly, until Ctrl-C")
     watch.add_argument(
-        "--every", type=_pause, default=2.0, metavar="S", help=f"seconds (%(default)s), {SHORTEST} at least"
+        "--every",
+        type=_pause,
+        default=2.0,
+        metavar="S",
+        help=f"seconds between two lists (%(default)s), at least {SHORTEST}",
     )
     move = _command(asked, "move", "move a job to a peer")
     move.add_argument("component", metavar="JOB", help="the job's name")
     move.add_argument("to", metavar="PEER", help="the peer's name")
-    remove = _command(asked, "remove", "take a job out of the fleet; its topic and its checkpoint stay")
+    remove = _command(asked, "remove", "remove a job from the fleet; its topic and its checkpoint stay")
     remove.add_argument("component", metavar="JOB", help="the job's name")
-    retry = _command(asked, "retry", "start a job again that has failed, once its cause is fixed")
+    retry = _command(asked, "retry", "start a failed job again, once the cause is fixed")
     retry.add_argument("component", metavar="JOB", help="the job's name")
     for name, words in (
-        ("pause", "stop a job after its batch until it is resumed; its results and its state stay"),
-        ("resume", "let a job run again that was paused"),
-        ("restart", "stop a job after its batch and start it again, where it is"),
-        ("logs", "print what the driver of a job has logged about it, the last lines"),
+        ("pause", "stop a job after its current batch until it is resumed; its results and its state stay"),
+        ("resume", "let a paused job run again"),
+        ("restart", "stop a job after its current batch and start it again, at the same peer"),
+        ("logs", "print the last lines that the driver of a job has logged about it"),
     ):
         _command(asked, name, words).add_argument("component", metavar="JOB", help="the job's name")
-    drain = _command(asked, "drain", "let a peer give its jobs to others and take no more")
+    drain = _command(asked, "drain", "let a peer move its jobs to other peers and accept no more")
     drain.add_argument("to", metavar="PEER", help="the peer's name")
-    undrain = _command(asked, "undrain", "let a peer take jobs again that was drained")
+    undrain = _command(asked, "undrain", "let a drained peer accept jobs again")
     undrain.add_argument("to", metavar="PEER", help="the peer's name")
-    events = _command(asked, "events", "list what happened in the fleet: the last hundred events")
-    events.add_argument("--follow", action="store_true", help="go on with what happens, until Ctrl-C; a line for each")
-    events.add_argument("--since", type=_span, metavar="T", help="all since so long ago, as '2 hours'")
-    events.add_argument("--job", default="", metavar="JOB", help="only what happened to this job")
-    metrics = _command(asked, "metrics", "serve the figures of the fleet for Prometheus, until Ctrl-C")
-    metrics.add_argument("--host", default="127.0.0.1", help="where to listen (%(default)s); elsewhere with a token")
-    metrics.add_argument("--port", type=_port, default=9465, metavar="N", help="0 takes a free one (%(default)s)")
-    metrics.add_argument("--token", metavar="TEXT", help="the bearer of a scrape (a new one)")
+    events = _command(asked, "events", "list the last hundred events of the fleet")
+    events.add_argument("--follow", action="store_true", help="continue with new events, one line each, until Ctrl-C")
+    events.add_argument("--since", type=_span, metavar="T", help="all events of the last T, such as '2 hours'")
+    events.add_argument("--job", default="", metavar="JOB", help="only events of this job")
+    metrics = _command(asked, "metrics", "serve the metrics of the fleet for Prometheus, until Ctrl-C")
+    metrics.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (%(default)s); other addresses require a token"
+    )
+    metrics.add_argument("--port", type=_port, default=9465, metavar="N", help="0 chooses a free port (%(default)s)")
+    metrics.add_argument("--token", metavar="TEXT", help="the bearer token of a scrape (a new one)")
     metrics.set_defaults(answer=_answer_metrics)
 
 
 def _pause(text: str) -> float:
-    """Return the seconds between two questions: each is asked of all peers."""
+    """Return the seconds between two requests; each goes to all peers."""
     try:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
     if not SHORTEST <= seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r}: write seconds, {SHORTEST} at least")
+        raise argparse.ArgumentTypeError(f"{text!r}: write a number of seconds, at least {SHORTEST}")
     return seconds
 
 
@@ -83,13 +89,13 @@ def _span(text: str) -> float:
     except BraidedError:
         seconds = 0.0
     if seconds <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r}: write a duration, as '2 hours'")
+        raise argparse.ArgumentTypeError(f"{text!r}: write a duration, such as '2 hours'")
     return seconds
 
 
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65_535:
-        raise argparse.ArgumentTypeError(f"{text!r}: write a port, 0 to 65535")
+        raise argparse.ArgumentTypeError(f"{text!r}: write a port from 0 to 65535")
     return int(text)
 
 
@@ -100,25 +106,39 @@ def _add_peer(commands: Any) -> None:
         description=_PEER,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    peer.add_argument("--name", required=True, help="of this peer, unique in the fleet")
-    peer.add_argument("--listen", default=ADDRESS, metavar="HOST:PORT", help="where others reach it (%(default)s)")
-    peer.add_argument("--storage", metavar="DIR", help="the fleet's directory, on storage that all peers reach")
+    peer.add_argument("--name", required=True, help="the name of this peer, unique in the fleet")
+    peer.add_argument(
+        "--listen", default=ADDRESS, metavar="HOST:PORT", help="the address at which others reach it (%(default)s)"
+    )
+    peer.add_argument("--storage", metavar="DIR", help="the fleet's directory, on storage that all peers can reach")
     peer.add_argument(
         "--master",
         metavar="URL",
-        help="where its executors are: local[n] (the default), spark://HOST:PORT, yarn, k8s://...",
+        help="Spark's master, for its executors: local[n] (the default), spark://HOST:PORT, yarn, k8s://...",
     )
-    peer.add_argument("--cores", type=int, metavar="N", help="that it may use, or asks a cluster for (1)")
-    peer.add_argument("--memory", default="1g", metavar="SIZE", help="of Spark's driver (%(default)s)")
-    peer.add_argument("--join", action="append", default=[], metavar="HOST:PORT", help="a peer that is there")
+    peer.add_argument("--cores", type=int, metavar="N", help="cores that it may use, or requests from a cluster (1)")
+    peer.add_argument("--memory", default="1g", metavar="SIZE", help="memory of Spark's driver (%(default)s)")
+    peer.add_argument("--join", action="append", default=[], metavar="HOST:PORT", help="a running peer of the fleet")
     add_token_file(peer)
-    peer.add_argument("--allow", action="append", default=[], metavar="MODULE", help="whose functions steps may call")
-    peer.add_argument("--offers", action="append", metavar="NAME", help="operators that it runs, as 'join.*' (all)")
     peer.add_argument(
-        "--conf", action="append", default=[], metavar="NAME=VALUE", help="of Spark, as 'spark.jars=/opt/kafka.jar'"
+        "--allow", action="append", default=[], metavar="MODULE", help="a module whose functions steps may call"
     )
-    peer.add_argument("--lease", default="30 seconds", metavar="T", help="after which a dead peer is replaced")
-    peer.add_argument("--period", default="5 seconds", metavar="T", help="between two measurements of the load")
+    peer.add_argument(
+        "--offers", action="append", metavar="NAME", help="operators that it runs, such as 'join.*' (all)"
+    )
+    peer.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of Spark, such as 'spark.jars=/opt/kafka.jar'",
+    )
+    peer.add_argument(
+        "--lease", default="30 seconds", metavar="T", help="time after which a dead peer is replaced (%(default)s)"
+    )
+    peer.add_argument(
+        "--period", default="5 seconds", metavar="T", help="time between two measurements of the load (%(default)s)"
+    )
     peer.add_argument(
         "--overload",
         type=float,
@@ -126,21 +146,21 @@ def _add_peer(commands: Any) -> None:
         help="load above which a peer is hot; 1 is all its cores (1.2 x the mean)",
     )
     peer.add_argument(
-        "--imbalance", type=float, metavar="L", help="least difference of loads for a move (a fifth of the mean)"
+        "--imbalance", type=float, metavar="L", help="the least difference of loads for a move (a fifth of the mean)"
     )
     peer.add_argument(
         "--lasting",
         type=int,
         default=5,
         metavar="T",
-        help="periods over which a load must last: 1, 5 or 15 (%(default)s)",
+        help="the number of periods over which a load must last: 1, 5 or 15 (%(default)s)",
     )
     peer.add_argument(
         "--levels", metavar="N[,O[,TOP]]", help="equal load levels, their overlap, and the top (six that grow by half)"
     )
     peer.add_argument("--beyond-loopback", action="store_true", help="listen where other machines can reach it")
     peer.add_argument(
-        "--metrics", type=_port, metavar="PORT", help="figures of its jobs for Prometheus, on this machine only"
+        "--metrics", type=_port, metavar="PORT", help="metrics of its jobs for Prometheus, on this machine only"
     )
     peer.set_defaults(answer=_answer_peer)
 

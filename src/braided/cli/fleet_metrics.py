@@ -1,4 +1,4 @@
-"""`braided fleet metrics`: the figures of a fleet for Prometheus, until Ctrl-C."""
+"""`braided fleet metrics`: serves the metrics of a fleet for Prometheus, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def serve_fleet_metrics(arguments: argparse.Namespace) -> int:
             return refuse("fleet metrics", first_line(error), CANNOT_START, as_json=arguments.json)
         opened.callback(server.close)
         interrupted = opened.enter_context(note_interrupts())
-        bearer = "" if server.token is None else f" with the bearer {server.token}"
+        bearer = "" if server.token is None else f" with the bearer token {server.token}"
         print(f"metrics: {server.address}{bearer}; Ctrl-C ends it", flush=True)
         interrupted.wait()
     return STOPPED

@@ -1,6 +1,6 @@
-"""`braided dash` and `braided report`: a history that a query wrote, or writes, as a live page, text, JSON or HTML.
+"""`braided dash` and `braided report`: the history of a running or ended query as a live page, text, JSON or HTML.
 
-A page may show a fleet as well, or a fleet alone.
+A page may also show a fleet, or only a fleet.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LOOK_EVERY = 0.5
 
 @dataclass(frozen=True)
 class FleetPlace:
-    """Where a fleet is found: the address of a peer, and the file with the fleet's secret."""
+    """The way to a fleet: the address of a peer, and the file with the fleet's secret."""
 
     address: str
     token_file: Path
@@ -50,7 +50,7 @@ class FleetPlace:
 def serve_page(path: Path | None, fleet: FleetPlace | None, *, host: str, port: int, token: str | None) -> int:
     """Serve the page of a history, which may still grow, of a fleet, or of both, until Ctrl-C."""
     if path is None and fleet is None:
-        return refuse("dash", "name a directory with a history, or a fleet with --fleet HOST:PORT", CANNOT_START)
+        return refuse("dash", "give a directory with a history, or a fleet with --fleet HOST:PORT", CANNOT_START)
     history = History()
     with contextlib.ExitStack() as undo:
         try:
@@ -91,7 +91,7 @@ def report_history(path: Path, *, as_json: bool, html: Path | None) -> int:
     except BraidedError as error:
         return refuse("report", first_line(error), CANNOT_START, as_json=as_json)
     if not events:
-        return refuse("report", f"{path}: no query has written anything yet", CANNOT_START, as_json=as_json)
+        return refuse("report", f"{path}: no query has written events there yet", CANNOT_START, as_json=as_json)
     runs = summarize(events)
     text = write_text(runs)
     if html is not None:
@@ -102,7 +102,7 @@ def report_history(path: Path, *, as_json: bool, html: Path | None) -> int:
             html.write_text(whole_page(history.events(), text), encoding="utf-8")
         except OSError as error:
             return refuse(
-                "report", f"--html {html}: {error.strerror}; name another file", CANNOT_START, as_json=as_json
+                "report", f"--html {html}: {error.strerror}; give another file", CANNOT_START, as_json=as_json
             )
     if as_json:
         print(json.dumps(runs, indent=1))
@@ -112,7 +112,7 @@ def report_history(path: Path, *, as_json: bool, html: Path | None) -> int:
 
 
 def _reader(path: Path) -> Callable[[], list[Json]]:
-    """Return a function that returns the events that are new; of a control directory those there are now."""
+    """Return a function that returns new events; for a control directory, the current ones."""
     if is_control(path):
         waiting = control_events(path)
 

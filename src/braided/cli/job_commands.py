@@ -1,4 +1,4 @@
-"""`braided run`, `check` and `explain`: a job file, run alone, checked, or explained."""
+"""`braided run`, `check` and `explain`: run a single job file, check it, or explain it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Watching:
-    """How a run may be watched: by a page, by a history in a directory, by metrics on a port."""
+    """How to watch a run: on a page, by a history in a directory, by metrics on a port."""
 
     page: bool = False
     history: Path | None = None
@@ -101,13 +101,17 @@ def _follow(
                 return 0
             if interrupted.is_set():
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
-                print(f"{job.name}: stopping; run again, it goes on from its checkpoint", file=words, flush=True)
+                print(
+                    f"{job.name}: stopping; when it runs again, it continues from its checkpoint",
+                    file=words,
+                    flush=True,
+                )
                 query.stop()
                 return STOPPED
 
 
 def check_job(path: Path, *, as_json: bool) -> int:
-    """Say whether a job file, or the file of an application, can be accepted, without starting Spark."""
+    """Check whether a job file, or the file of an application, can be accepted, without starting Spark."""
     try:
         if is_application(read_text(path)):
             return _check_application(path, as_json=as_json)
@@ -120,7 +124,7 @@ def check_job(path: Path, *, as_json: bool) -> int:
         print(json.dumps({"file": str(path), "accepted": True, "name": job.name, **names, "sink": sink}))
         return 0
     steps = ", ".join(step.name for step in job.steps) or "no steps"
-    print(f"{path}: a job {job.name!r} of {', '.join(job.sources)}; {steps}; {job.sink.input} to {job.sink.format}")
+    print(f"{path}: job {job.name!r} with {', '.join(job.sources)}; {steps}; {job.sink.input} to {job.sink.format}")
     return 0
 
 
@@ -131,12 +135,12 @@ def _check_application(path: Path, *, as_json: bool) -> int:
         names = {"application": application.name, "latency": application.latency, "jobs": jobs}
         print(json.dumps({"file": str(path), "accepted": True, **names}))
     else:
-        print(f"{path}: an application {application.name!r} of {', '.join(jobs)}; {application.latency:g} seconds")
+        print(f"{path}: application {application.name!r} with {', '.join(jobs)}; {application.latency:g} seconds")
     return 0
 
 
 def explain_job(path: Path, *, as_json: bool, svg: Path | None) -> int:
-    """Build a job's query on a local Spark and print how it would run; nothing starts."""
+    """Build a job's query on a local Spark and print how it would run, without starting it."""
     job = _read(path, "explain", as_json=as_json)
     if job is None:
         return CANNOT_START
@@ -149,7 +153,7 @@ def explain_job(path: Path, *, as_json: bool, svg: Path | None) -> int:
         with (
             os.fdopen(os.dup(2), "w") as words,
             quiet_output(folder / "spark.log"),
-            waiting("starting Spark, which only looks at the query", words),
+            waiting("starting Spark to analyse the query", words),
             _session(job) as spark,
         ):
             frame = build_job(spark, job)
@@ -182,7 +186,7 @@ def _read(path: Path, command: str, *, as_json: bool) -> Job | None:
 
 @contextmanager
 def _session(job: Job) -> Iterator[SparkSession]:
-    """Yield a session with the job's settings: on this machine's cores, unless the job names a master."""
+    """Yield a session with the job's settings: on this machine's cores, unless the job sets a master."""
     from pyspark.sql import SparkSession
 
     from braided.spark.conf import FAST_START, SPARK_CONF
@@ -201,7 +205,7 @@ def _session(job: Job) -> Iterator[SparkSession]:
     }
     on_interrupt = signal.getsignal(signal.SIGINT)
     session = SparkSession.builder.appName(job.name).config(map=settings).getOrCreate()
-    signal.signal(signal.SIGINT, on_interrupt)  # PySpark's own handler raises in the midst of a call to the JVM
+    signal.signal(signal.SIGINT, on_interrupt)  # PySpark's own handler raises in the middle of a call to the JVM
     try:
         yield session
     finally:
@@ -231,7 +235,7 @@ def _line(progress: Any) -> str:
 
 
 def _operators(query: Any, batch: int) -> str:
-    """Return what the last operator did in a batch, if it is the newest; Spark's own counts are of files."""
+    """Return the numbers of the last operator, if its newest batch is this one; Spark's own counts are of files."""
     import braided
 
     try:

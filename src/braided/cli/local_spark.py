@@ -1,4 +1,4 @@
-"""A local Spark session for the demo: silent on the terminal, and nothing left behind on disk."""
+"""A local Spark session for the demo: silent on the terminal, and without files left behind."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ OLDEST_JAVA = 17
 
 
 def find_java_problem() -> str | None:
-    """Return what is wrong with the Java that Spark would start, in one line; None if nothing is.
+    """Return the problem with the Java that Spark would start, in one line; None if there is none.
 
-    Spark takes JAVA_HOME before the path, so a stale JAVA_HOME hides a good Java.
+    Spark prefers JAVA_HOME to the PATH, so a stale JAVA_HOME hides a working Java.
     """
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(str(Path(home, "bin", "java")) if home else "java")
-    where = f"JAVA_HOME={home}" if home else "the path"
+    where = f"JAVA_HOME={home}" if home else "the PATH"
     if java is None:
         return f"found no Java in {where}; Spark needs Java {OLDEST_JAVA} or later"
     try:
@@ -47,10 +47,10 @@ def find_java_problem() -> str | None:
 
 @contextmanager
 def quiet_output(log: Path) -> Iterator[TextIO]:
-    """Send what this process and its children print to a file; yield a way to the screen.
+    """Redirect the output of this process and its children to a file; yield a stream to the screen.
 
     The file descriptors are redirected, not `sys.stdout`: the JVM and the Python workers that it starts
-    inherit them, and Spark's driver-side worker of transformWithState prints whatever the log level is.
+    inherit them, and Spark's driver-side worker of transformWithState prints at any log level.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -72,7 +72,7 @@ def quiet_output(log: Path) -> Iterator[TextIO]:
 
 @contextmanager
 def note_interrupts() -> Iterator[threading.Event]:
-    """Yield an event that Ctrl-C sets. An exception in a call to the JVM would leave half an answer unread."""
+    """Yield an event that Ctrl-C sets. An exception during a call to the JVM would leave half of the answer unread."""
     interrupted = threading.Event()
     before = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
     try:
@@ -83,7 +83,7 @@ def note_interrupts() -> Iterator[threading.Event]:
 
 @contextmanager
 def local_session(folder: Path, workers: int) -> Iterator[SparkSession]:
-    """Yield a session on this machine's cores whose files are all inside `folder`; end its JVM after."""
+    """Yield a session on this machine's cores with all its files in `folder`; end its JVM afterwards."""
     from pyspark.sql import SparkSession
 
     scratch = folder / "scratch"
@@ -95,7 +95,7 @@ def local_session(folder: Path, workers: int) -> Iterator[SparkSession]:
         **SPARK_CONF,
         **FAST_START,
         **quick_checkpoints(),
-        # DuckDB reads the default, INT96, as a time without a zone.
+        # DuckDB reads the default type, INT96, as a time without a zone.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.session.timeZone": "UTC",
         CONTROL: str(folder / "control"),
@@ -108,21 +108,21 @@ def local_session(folder: Path, workers: int) -> Iterator[SparkSession]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    # A socket's path has at most 107 bytes, of which its name takes 43; the JVM makes folders of its own above it.
+    # A socket's path has at most 107 bytes; its name takes 43 of them, and the JVM adds its own folders to the path.
     if len(str(scratch).encode()) > 50:
         settings["spark.python.unix.domain.socket.enabled"] = "false"
-    # More workers than cores take turns: a Python process for each would only start more slowly.
+    # With more workers than cores, workers take turns: one Python process for each would only make the start slower.
     slots = min(workers, os.cpu_count() or 1)
     builder = SparkSession.builder.master(f"local[{slots}]").appName("braided demo")
     on_interrupt = signal.getsignal(signal.SIGINT)
     session = builder.config(map=settings).getOrCreate()
-    signal.signal(signal.SIGINT, on_interrupt)  # PySpark's own handler calls the JVM, even once that is gone
+    signal.signal(signal.SIGINT, on_interrupt)  # PySpark's own handler calls the JVM, even after it has ended
     gateway = session.sparkContext._gateway
     try:
         yield session
     finally:
         session.stop()
-        # The JVM would live until this process ends, and write into a folder that is then gone.
+        # Otherwise the JVM would live until this process ends, and write into a deleted folder.
         gateway.shutdown()
         gateway.proc.stdin.close()
         gateway.proc.wait(30)

@@ -1,4 +1,4 @@
-"""`braided papers`: the figures of the papers as SVG, and their data as JSON, into a folder."""
+"""`braided papers`: writes the figures of the papers as SVG, and their data as JSON, into a folder."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from braided.sim.papers import papers
 
 
 def make_papers(only: str | None, out: Path, *, quick: bool, data: Path | None = None) -> int:
-    """Make the figures of one paper or of all; verdicts go to stdout, progress to stderr."""
+    """Draw the figures of one paper or of all; verdicts go to stdout, progress to stderr."""
     started = time.monotonic()
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        print(f"braided: --out {out}: {error.strerror}; name a folder that can be written", file=sys.stderr)
+        print(f"braided: --out {out}: {error.strerror}; give a writable folder", file=sys.stderr)
         return FAILED
     try:
         every = papers(data)

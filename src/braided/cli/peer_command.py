@@ -1,4 +1,4 @@
-"""`braided peer`: one peer of a fleet, in this process, until it is told to stop."""
+"""`braided peer`: one peer of a fleet, in this process, until it is stopped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SECOND = 1_000_000
 
 
 def start_peer(arguments: argparse.Namespace) -> int:
-    """Start a peer, say how to join it, and stay until Ctrl-C or SIGTERM; 1 if its Spark has died."""
+    """Start a peer, print how to join it, and run until Ctrl-C or SIGTERM; return 1 if its Spark has failed."""
     problem = find_java_problem()
     if problem is not None:
         return _refuse(problem)
@@ -69,7 +69,7 @@ def _live(arguments: argparse.Namespace, token: Token, settings: Settings, log: 
     from braided.fleet.hosting.spark_session import peer_session
     from braided.fleet.transport import split
 
-    # Queries that end because they move are no news; what happened is in the fleet's events.
+    # Queries that end because they move are not reported here; the fleet's events have them.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     settings_of_spark = dict(map(read_setting, arguments.conf))
     master = read_master(arguments.master or settings_of_spark.pop("spark.master", None), arguments.cores)
@@ -91,9 +91,9 @@ def _live(arguments: argparse.Namespace, token: Token, settings: Settings, log: 
     def ready(contact: Contact, storage: str) -> None:
         line = ["braided", "peer", "--name", "NAME", "--listen", "127.0.0.1:0", "--join", contact.address]
         line += ["--token-file", str(arguments.token_file.absolute())]
-        print(f"{contact.name}: listens at {contact.address}, storage {storage}", file=screen)
+        print(f"{contact.name}: listening at {contact.address}, storage {storage}", file=screen)
         print(f"{contact.name}: join with {shlex.join(line)}", file=screen)
-        print(f"{contact.name}: Ctrl-C gives its jobs to others and stops it", file=screen, flush=True)
+        print(f"{contact.name}: Ctrl-C moves its jobs to other peers and stops it", file=screen, flush=True)
 
     asyncio.run(check_peer(options))
     with waiting("starting Spark", screen):
@@ -114,25 +114,27 @@ def _live(arguments: argparse.Namespace, token: Token, settings: Settings, log: 
                 print(f"{arguments.name}: metrics at {endpoint.url}", file=screen, flush=True)
             return asyncio.run(run_peer(spark, options, ready))
     finally:
-        with contextlib.suppress(Exception):  # Spark may be gone
+        with contextlib.suppress(Exception):  # Spark may have ended
             spark.stop()
 
 
 def read_setting(text: str) -> tuple[str, str]:
     name, is_set, value = text.partition("=")
     if not is_set or not name.startswith("spark."):
-        raise PeerError(f"conf={text!r}: write a setting of Spark's and its value, as spark.jars=/opt/kafka.jar")
+        raise PeerError(f"conf={text!r}: write a setting of Spark and its value, such as spark.jars=/opt/kafka.jar")
     return name, value
 
 
 def _token(arguments: argparse.Namespace) -> Token:
-    """Return the fleet's token; the first peer makes it."""
+    """Return the fleet's token; the first peer creates it."""
     file: Path = arguments.token_file
     if not file.exists():
         if arguments.join:
-            raise PeerError(f"token-file={str(file)!r}: is not there; copy the one that the first peer has written")
+            raise PeerError(f"token-file={str(file)!r}: no such file; copy the one that the first peer has written")
         if arguments.storage is None:
-            raise PeerError("storage: is missing; the first peer of a fleet says where all peers find its directory")
+            raise PeerError(
+                "storage: missing; give the fleet's directory to its first peer, on storage that all peers can reach"
+            )
         new_token().write(file)
     return Token.read(file)
 

@@ -1,4 +1,4 @@
-"""Words and seconds on a terminal while something takes its time, and nothing of it afterwards."""
+"""A text and the elapsed seconds on a terminal during a long step, removed afterwards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TURNS = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 def waiting(words: str, screen: TextIO | None = None) -> Iterator[None]:
     """Show `words` and the seconds on a terminal, by default that of stderr, from half a second on; nothing elsewhere.
 
-    What is inside must not write to the same terminal.
+    Code inside the block must not write to the same terminal.
     """
     screen = sys.stderr if screen is None else screen
     if not screen.isatty() or os.environ.get("TERM") == "dumb":
@@ -39,7 +39,7 @@ def _draw(words: str, screen: TextIO, ended: threading.Event) -> None:
     pause = _FIRST
     while not ended.wait(pause):
         pause = _EVERY
-        # No wrapping: a line that takes two could not be taken back.
+        # No wrapping: a text that takes two lines could not be removed.
         screen.write(f"\r\x1b[K\x1b[?7l{_TURNS[turn % len(_TURNS)]} {words}, {time.monotonic() - began:.0f} s\x1b[?7h")
         screen.flush()
         turn += 1

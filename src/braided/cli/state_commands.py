@@ -1,4 +1,4 @@
-"""`braided state` and `braided rescale`: what is in the state of a query, and other workers for it."""
+"""`braided state` and `braided rescale`: show the state of a query, and change its number of workers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def show_state(
 
 
 def rescale_checkpoint(checkpoint: str, workers: int) -> int:
-    """Give a query that has stopped another number of workers."""
+    """Change the number of workers of a stopped query."""
 
     def change(session: SparkSession) -> str:
         from braided.spark.rescaling import rescale
@@ -47,7 +47,7 @@ def rescale_checkpoint(checkpoint: str, workers: int) -> int:
 
 
 def _with_spark(command: str, checkpoint: str, answer: Callable[[SparkSession], str], *, as_json: bool = False) -> int:
-    """Print what a function of a local session returns."""
+    """Print the result of a function of a local session."""
     try:
         from braided.spark.state_reader import check_place
 

@@ -1,1 +1,1 @@
-"""Peers: agents that find each other, watch each other's load and move components, with no Spark in them."""
+"""Peers: agents that find each other, watch each other's load and move components, without Spark."""

@@ -1,4 +1,4 @@
-"""An agent: answers messages, asks others with a time limit, and hosts the parts that make up a peer."""
+"""An agent: answers messages, sends requests with a time limit, and hosts the parts of a peer."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from braided.fleet.messages import Contact, Done, Envelope, Message, Ping, Reque
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 Answer = Message | None | Awaitable[Message | None]
-MAX_ASKED = 10_000  # questions that wait for a reply
-MAX_ANSWERING = 1_000  # questions whose answer takes time
+MAX_ASKED = 10_000  # requests that wait for a reply
+MAX_ANSWERING = 1_000  # requests that are being answered
 _FORGET = 1.05
 
 
 class Agent:
-    """One peer's voice. Parts register handlers with `on`; a handler's result is the reply.
+    """Sends and receives the messages of one peer. Parts register handlers with `on`; a handler's result is the reply.
 
-    `counts` has what was received, sent and dropped, by kind. Messages that are malformed, too large, or sent by
-    another node than they say are dropped.
+    `counts` has the numbers of messages received, sent and dropped, by kind. Messages that are malformed, too large, or
+    not from the node that they name are dropped.
     """
 
     def __init__(self, contact: Contact, machine: Machine, *, patience: float = 2.0) -> None:
         self.contact = contact
         self.machine = machine
         self.patience = patience
-        """Seconds to wait for a reply, where the caller does not say."""
+        """Seconds to wait for a reply by default."""
         self.counts: Counter[str] = Counter()
         self.latency: dict[str, float] = {}
-        """Seconds to peers that have answered, by their ids: half of the shortest time that an answer took recently."""
+        """Latency in seconds to peers that have answered, by their ids: half of the shortest recent response time."""
         self.seen: list[Callable[[Contact], None]] = []
         """Called with every peer that sends a message."""
         self.missed: list[Callable[[Contact], None]] = []
@@ -45,7 +45,7 @@ class Agent:
         self.on(Ping, lambda sender, ping: Done())
 
     def on(self, kind: type[M], handler: Callable[[Contact, M], Answer]) -> None:
-        """Let a handler answer a kind of message: at once, or with an awaitable; None is no reply."""
+        """Let a handler answer a kind of message: at once, or with an awaitable; None sends no reply."""
         self._handlers[kind] = handler
 
     def tell(self, to: Contact, message: Message) -> None:
@@ -54,7 +54,7 @@ class Agent:
         self._send(to, Envelope(self.contact, self._number, False, message))
 
     async def ask(self, to: Contact, message: Message, patience: float | None = None) -> Message | None:
-        """Send a message and return its reply, None if there was none in time. Asking oneself costs no message."""
+        """Send a message and return its reply; None if none came in time. A request to itself sends no message."""
         if to.node == self.contact.node:
             return await self._wait_for(self._answer(self.contact, message))
         if len(self._asked) >= MAX_ASKED:
@@ -79,7 +79,7 @@ class Agent:
         return reply
 
     async def within(self, future: asyncio.Future[T], seconds: float) -> T | None:
-        """Return the result of a future; None if there is none within so many seconds of this machine's clock."""
+        """Return the result of a future; None if there is none within `seconds` of this machine's clock."""
         end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def wake(_: object = None) -> None:
@@ -95,13 +95,13 @@ class Agent:
         return future.result() if future.done() else None
 
     def _note_latency(self, node: str, seconds: float) -> None:
-        """Keep the shortest, which slowly grows: some answers take work, and ways change."""
+        """Keep the shortest time, which slowly grows: some answers take work, and network paths change."""
         if node not in self.latency and len(self.latency) >= MAX_ASKED:
             self.latency.clear()
         self.latency[node] = min(seconds, _FORGET * self.latency.get(node, seconds))
 
     def receive(self, node: str, frame: bytes) -> None:
-        """Take a frame that `node` has sent, as its certificate proves."""
+        """Take a frame from `node`, whose certificate proves its identity."""
         try:
             envelope = decode(frame)
         except PeerError:
@@ -117,7 +117,7 @@ class Agent:
                 call(sender)
         if envelope.is_reply:
             asked = self._asked.get(envelope.number)
-            # A reply to nothing is late, sent twice, or a guess.
+            # A reply without a request is late, a duplicate, or a guess.
             if asked is None or asked[0].node != node or asked[1].done():
                 self.counts["unasked"] += 1
             else:
@@ -137,7 +137,7 @@ class Agent:
     def _answer(self, sender: Contact, message: Message) -> Answer:
         handler = self._handlers.get(type(message))
         if handler is None:
-            return Done(False, f"{type(message).__name__}: this peer does not answer that")
+            return Done(False, f"{type(message).__name__}: this peer does not answer such messages")
         try:
             return handler(sender, message)
         except PeerError as error:
@@ -153,7 +153,7 @@ class Agent:
     async def _wait_for(self, answer: Answer) -> Message | None:
         try:
             return await answer if isinstance(answer, Awaitable) else answer
-        except (BraidedError, OSError) as error:  # OSError: storage is out of reach
+        except (BraidedError, OSError) as error:  # OSError: storage cannot be reached
             return Done(False, str(error)[:1000])
 
     def _reply(self, envelope: Envelope, answer: Message | None) -> None:

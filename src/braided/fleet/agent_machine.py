@@ -1,7 +1,7 @@
-"""What an agent runs on: a monotonic clock, timers, tasks, storage calls and a way to send; real or virtual.
+"""The machine of an agent: a monotonic clock, timers, tasks, storage calls and a way to send; real or virtual.
 
-An agent uses nothing else of the world, so the same agent runs over TLS and, by the thousand, on a virtual clock
-in tests. Clocks of two machines are never compared: what crosses the network are spans, not points of time.
+An agent uses nothing else, so the same agent runs over TLS and, in thousands, on a virtual clock
+in tests. Clocks of two machines are never compared: messages have durations, not points in time.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ class Machine(Protocol):
         """Return the seconds of this machine's monotonic clock."""
 
     def time(self) -> float:
-        """Return the seconds since 1970 by this machine's calendar, which may be wrong: only for people to read."""
+        """Return the seconds since 1970 by this machine's calendar, which may be wrong: only for display."""
 
     async def sleep(self, seconds: float) -> None:
         """Wait by this machine's clock."""
 
     def later(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
-        """Call a function after a while; return what cancels that."""
+        """Call a function after some seconds; return a function that cancels this."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a task of the agent until it ends or the machine does."""
 
     async def blocking(self, call: Callable[[*Ts], T], *arguments: *Ts) -> T:
-        """Return what a call to storage returns, without holding up the agent's other tasks."""
+        """Return the result of a storage call, without blocking the agent's other tasks."""
 
     def send(self, to: Contact, frame: bytes) -> None:
-        """Send a message, which may be lost; the receiver learns for certain which node sent it."""
+        """Send a message, which may be lost; the receiver knows for certain which node sent it."""
 
 
 class RealMachine:

@@ -2,15 +2,15 @@
 
 ```toml
 application = "fraud"
-latency = "5 seconds"         # that an event may take through the longest way
+latency = "5 seconds"         # that an event may take on the longest path
 
 [[jobs]]
 file = "hits.toml"            # beside this file
-seconds = 0.4                 # that a batch takes on an idle peer
-cores = 0.5                   # what it needs
+seconds = 0.4                 # of a batch on an idle peer
+cores = 0.5                   # that it needs
 ```
 
-Which job reads whose results follows from the paths of their topics. In the fleet the topics are below its storage.
+The paths of topics determine which job reads the results of which. In the fleet the topics are below its storage.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class StepFile(Record):
 
 @dataclass(frozen=True)
 class ApplicationFile:
-    """An application as it was written."""
+    """An application as its file defines it."""
 
     name: str
     latency: float
     steps: tuple[StepFile, ...]
 
     def application(self) -> Application:
-        """Return its steps; inputs are those that other steps write, by their names, else topics and sources."""
+        """Return its steps. An input is the name of a step, if this step writes it, else a topic or source."""
         components = [component_of(step.text, step.file) for step in self.steps]
         writes = {component.outputs[0]: component.name for component in components if component.outputs}
         for component in components:
@@ -74,11 +74,11 @@ def is_application(text: str) -> bool:
     try:
         return "application" in tomllib.loads(text)
     except tomllib.TOMLDecodeError:
-        return False  # reported when it is read as a job
+        return False  # the error is reported when it is read as a job
 
 
 def read_application(path: Path) -> ApplicationFile:
-    """Return the application in a file, with the job files that it names, beside it."""
+    """Return the application in a file, with the job files that it names in the same folder."""
     file = TomlFile(read_text(path), str(path))
     file.check_keys(file.root, (), _KEYS)
     name, latency, jobs = (file.root.get(key) for key in _KEYS)
@@ -102,6 +102,6 @@ def _step(path: Path, file: TomlFile, table: Any, number: int) -> StepFile:
     numbers = [table.get(key, 0) for key in _JOB_KEYS[1:]]
     for key, value in zip(_JOB_KEYS[1:], numbers, strict=True):
         if type(value) not in (int, float) or value < 0:
-            file.refuse((*at, key), f"{value!r}: write a number that is not below 0")
+            file.refuse((*at, key), f"{value!r}: write a number of 0 or more")
     job = path.parent / table["file"]
     return StepFile(read_text(job), str(job), *map(float, numbers))

@@ -1,18 +1,18 @@
-"""Checkpoints of a component: one for each epoch, begun as a clone of the last.
+"""Checkpoints of a component: one for each epoch, which starts as a clone of the previous one.
 
 ```
  ROOT/000000000003/             the checkpoint of epoch 3
- ROOT/000000000003.whole        an object store has this too, once the clone is whole; elsewhere the folder appears then
- ROOT/.000000000004-1f3a.../    a clone that is being made, or was left by a death
+ ROOT/000000000003.whole        only on object stores: the clone is complete (elsewhere the folder appears atomically)
+ ROOT/.000000000004-1f3a.../    a clone in progress, or left by a peer that failed
  ROOT/.rehearsal-77c0.../       a clone to try a batch on
 ```
 
-Where files have links, a clone has the files of the last epoch under names of its own: no byte is copied, whatever its
-former owner deletes is still there, and what a rehearsal writes or deletes is its own. Files are replaced by renaming,
-never rewritten, as Spark and Braided do on every file system. Logs that lines are added to are copied. On an object
-store (`s3a://`, by fsspec) the store copies the objects itself: nothing of them passes through a peer.
+With hard links, a clone has its own names for the files of the last epoch: no byte is copied, files that the former
+owner deletes still exist here, and a rehearsal writes and deletes only in its clone. Files are replaced by renaming and
+never rewritten, as Spark and Braided do on every file system. Logs that are appended to are copied. On an object store
+(`s3a://`, by fsspec) the store copies the objects itself: their content does not pass through a peer.
 
-A clone for an epoch must be made after the epoch has claimed the component's topics.
+A clone for an epoch must be created after the epoch has claimed the component's topics.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from braided.storage.topic import plan_digest
 _EPOCH = re.compile(r"[0-9]{12}")
 _WHOLE = ".whole"
 _REHEARSAL = re.compile(r"\.rehearsal-([0-9]+)-[0-9a-f]+")
-# Written last in a batch, so taken first: whatever is noted as committed has its state and its plan in the clone.
+# Written last in a batch, so cloned first: every batch recorded as committed has its state and its plan in the clone.
 _FIRST = "commits"
-# Written first in a batch, so taken last.
+# Written first in a batch, so cloned last.
 _LAST = "offsets"
 _CONTROL = "braided/control"
 _ADDED_TO = ".jsonl"
@@ -47,7 +47,7 @@ _ABANDONED = 24 * 3600
 
 @dataclass(frozen=True)
 class CheckpointFolder:
-    """A checkpoint of a query: where it is, as Spark names it, and what it says about the query's batches."""
+    """A checkpoint of a query: its location in Spark's form, and what it records about the query's batches."""
 
     location: str
 
@@ -61,25 +61,25 @@ class CheckpointFolder:
         return files_at(python_url(self.location), CHECKPOINT)
 
     def plan(self, batch: int) -> str:
-        """Return which input a batch covers."""
+        """Return the input that a batch covers."""
         plan = self._files.read(f"{_LAST}/{batch}")
         if plan is None:
             raise PeerError(f"checkpoint={self.location!r}: has no plan of batch {batch}; restore it from a copy")
         return plan.decode()
 
     def is_committed(self, batch: int) -> bool:
-        """Whether a batch is noted as committed."""
+        """Whether a batch is recorded as committed."""
         return self._files.read(f"{_FIRST}/{batch}") is not None
 
     def position(self) -> Position:
-        """Return how far a query has come, by what its checkpoint notes as committed."""
+        """Return the position of a query: the last batch that its checkpoint records as committed."""
         last = self._last()
         return Position() if last is None else Position(last, plan_digest(self.plan(last)))
 
     def go_back(self) -> int | None:
-        """Let a clone forget that its last batch was committed, so that it runs again; return which one, None if none.
+        """Remove the commit of a clone's last batch, so that it runs again; return its number, None if there is none.
 
-        Whatever was planned or pinned after it goes too: the query that the clone was made of runs on meanwhile.
+        Plans and pins of later batches are removed too, because the original query continues in the meantime.
         """
         last = self._last()
         if last is None:
@@ -98,27 +98,27 @@ class CheckpointFolder:
 
 
 class Checkpoints:
-    """The folder of one component's checkpoints: a path on a file system with hard links that all peers reach, or a URL
-    of an object store.
+    """The folder of one component's checkpoints, which all peers can reach: a path on a file system with hard links, or
+    the URL of an object store.
     """
 
     def __init__(self, root: str) -> None:
         self._root = root.rstrip("/")
         self._clones: _Clones = _Copies(self._root) if is_remote(root) else _Links(self._root)
         if self._clones.has_query():
-            raise PeerError(f"checkpoint={root!r}: is that of a query that ran outside of a fleet; give a new one")
+            raise PeerError(f"checkpoint={root!r}: belongs to a query that ran outside of a fleet; give a new one")
 
     def open(self, epoch: int) -> CheckpointFolder:
         """Return the checkpoint of a new epoch: a clone of the newest one before it, empty for the first."""
         name = _name(epoch)
         known = self.epochs()
         if epoch in known or not self._clones.make(max((one for one in known if one < epoch), default=None), epoch):
-            raise PeerError(f"checkpoint={f'{self._root}/{name}'!r}: this epoch has begun before; take a new one")
+            raise PeerError(f"checkpoint={f'{self._root}/{name}'!r}: this epoch has started before; take a new one")
         return CheckpointFolder(f"{self._root}/{name}")
 
     @contextlib.contextmanager
     def rehearsal(self) -> Iterator[CheckpointFolder]:
-        """Give a clone of the newest checkpoint, and delete it afterwards, with the folders above that it needed."""
+        """Yield a clone of the newest checkpoint, and delete it afterwards, with the parent folders created for it."""
         name = f".rehearsal-{int(time.time())}-{secrets.token_hex(8)}"
         with self._clones.rehearse(max(self.epochs(), default=None), name):
             yield CheckpointFolder(f"{self._root}/{name}")
@@ -128,31 +128,31 @@ class Checkpoints:
         return self._clones.epochs()
 
     def clean(self, epoch: int, keep: int = 2) -> None:
-        """Delete all but the newest checkpoints, for the holder of an epoch once it has committed; of later ones none.
+        """Delete all but the newest checkpoints, for the holder of an epoch after its commit; never later ones.
 
-        A former owner that still writes to its own finds it gone, and fails, as its commit would. What deaths left of
-        clones goes after a day.
+        A former owner that still writes to a deleted checkpoint fails, as its commit would. Unfinished clones of failed
+        peers are deleted after a day.
         """
         self._clones.delete([known for known in self.epochs() if known <= epoch][: -max(1, keep)])
 
 
 class _Clones(Protocol):
-    """How clones are made below one folder."""
+    """How clones are created below one folder."""
 
     def has_query(self) -> bool:
         """Whether the folder itself is the checkpoint of a query."""
 
     def epochs(self) -> list[int]:
-        """Return the epochs whose clones are whole, the oldest first."""
+        """Return the epochs whose clones are complete, the oldest first."""
 
     def make(self, source: int | None, epoch: int) -> bool:
-        """Let an epoch begin as a clone of another, or empty; False if it is there."""
+        """Start an epoch as a clone of another one, or empty; return False if it exists already."""
 
     def rehearse(self, source: int | None, name: str) -> contextlib.AbstractContextManager[None]:
-        """Have a clone of an epoch for as long as it is needed."""
+        """Create a clone of an epoch, and delete it at the end of the block."""
 
     def delete(self, epochs: list[int]) -> None:
-        """Delete the checkpoints of epochs, and what deaths have left of others."""
+        """Delete the checkpoints of epochs, and unfinished clones of failed peers."""
 
 
 class _Links(_Clones):
@@ -190,7 +190,7 @@ class _Links(_Clones):
             yield
         finally:
             shutil.rmtree(clone, ignore_errors=True)
-            with contextlib.suppress(OSError):  # something else is in one by now
+            with contextlib.suppress(OSError):  # a folder may have other content by now
                 for folder in missing:
                     folder.rmdir()
 
@@ -206,7 +206,7 @@ class _Links(_Clones):
         try:
             target.mkdir(parents=True)
         except OSError as error:
-            raise PeerError(f"checkpoint={str(self._root)!r}: {error.strerror}; give another") from error
+            raise PeerError(f"checkpoint={str(self._root)!r}: {error.strerror}; give another path") from error
         if source is None:
             return
         folder = self._root / _name(source)
@@ -219,7 +219,7 @@ class _Links(_Clones):
                 if moved != content:
                     new = file.with_name(f".{file.name}.new")
                     new.write_text(moved)
-                    new.rename(file)  # the link of the other epoch keeps what it has
+                    new.rename(file)  # the link of the other epoch keeps its content
                     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
 
 
@@ -261,7 +261,7 @@ class _Copies(_Clones):
         whole = self.epochs()
         for name in self._files.names(""):
             rehearsal = _REHEARSAL.fullmatch(name)
-            # What was begun before the oldest epoch that is kept, or is still written to by an owner of one before.
+            # Clones started before the oldest epoch to keep, or still written to by the owner of an earlier epoch.
             if (rehearsal is not None and int(rehearsal[1]) < time.time() - _ABANDONED) or (
                 _EPOCH.fullmatch(name) and whole and int(name) < whole[0]
             ):
@@ -290,15 +290,15 @@ def _turn(part: str) -> tuple[bool, bool, str]:
 
 
 def _relocate(metadata: str, root: str, name: str) -> str:
-    """Let a clone's metadata of its state name its own files; Spark writes whole paths there.
+    """Replace paths in a clone's state metadata by its own; Spark writes absolute paths there.
 
-    The files of schemas are in the clone too. Those that the paths lead to go with the epoch that wrote them.
+    The files of schemas are in the clone too. The files at the old paths are deleted with the epoch that wrote them.
     """
     return re.sub(rf"(?<=/{re.escape(root)}/)[^/\"]+(?=/state/)", name, metadata)
 
 
 def _link(source: Path, target: Path) -> None:
-    """Link a file, or all below a folder. What is deleted meanwhile was no longer needed, and is left out."""
+    """Link a file, or all files below a folder. Files deleted meanwhile were no longer needed, and are left out."""
     if source.is_dir():
         target.mkdir(exist_ok=True)
         with contextlib.suppress(FileNotFoundError):

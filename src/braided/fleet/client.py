@@ -45,10 +45,10 @@ class Status:
 class Fleet:
     """A fleet of peers, by the address of any of them and the fleet's token. Close it, or use it in a `with`.
 
-    token : the secret itself; or token_file, the file that the first peer has written.
-    listen : where answers come to; another address than loopback's where the peer is on another machine.
+    token : the secret itself; or token_file, the file that the first peer wrote.
+    listen : the address for answers; not a loopback address if the peer is on another machine.
 
-    Refusals are `PeerError`, with the peer's reason.
+    A refused request raises `PeerError` with the peer's reason.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Fleet:
             raise
 
     def submit(self, job: str | os.PathLike[str], *, dry_run: bool = False) -> requests.Submitted:
-        """Hand in a job file; return where it runs, or would run, and why there."""
+        """Submit a job file; return where it runs, or would run, and why there."""
         file = Path(job)
         text = read_text(file)
         component_of(text, str(file))  # refused here, without a peer
@@ -92,59 +92,59 @@ class Fleet:
     def status(self) -> Status:
         """Return the peers that answer and all components, with who holds them.
 
-        If the peer that was asked so far does not answer, another of those that it knew is asked from then on.
+        If the current peer does not answer, another peer that it knew is used from then on.
         """
         return self._run(self._status())
 
     def move(self, component: str, peer: str) -> bool:
-        """Move a component to a peer, by name; returns when it runs there: False if it did so already."""
+        """Move a component to a peer, by name; return when it runs there: False if it was there already."""
         return not self._run(self._asked(self._peer, requests.MoveTo(component, peer), Done, _LONG)).reason
 
     def remove(self, component: str) -> None:
-        """Take a component out of the fleet for good; its peer stops it after the batch that runs."""
+        """Remove a component from the fleet for ever; its peer stops it after the current batch."""
         self._run(self._asked(self._peer, requests.Remove(component), Done))
 
     def retry(self, component: str) -> requests.Submitted:
-        """Start a component again that has failed, with no failures counted; return where it runs."""
+        """Start a failed component again, and reset its count of failures; return where it runs."""
         return self._run(self._asked(self._peer, requests.Retry(component), requests.Submitted, _LONG))
 
     def pause(self, component: str) -> None:
-        """Let a component not run until it is resumed; its peer stops it after the batch that runs."""
+        """Pause a component until it is resumed; its peer stops it after the current batch."""
         self._run(self._asked(self._peer, requests.Pause(component), Done))
 
     def resume(self, component: str) -> requests.Submitted:
-        """Let a component run again that was paused; return where. One that was not paused runs on."""
+        """Let a paused component run again; return where. A component that is not paused is not changed."""
         return self._run(self._asked(self._peer, requests.Resume(component), requests.Submitted, _LONG))
 
     def restart(self, component: str) -> requests.Submitted:
-        """Stop a component after the batch that runs and start it again, where it was; return where it runs."""
+        """Stop a component after the current batch and start it again at the same peer; return where it runs."""
         return self._run(self._asked(self._peer, requests.Restart(component), requests.Submitted, _LONG))
 
     def undrain(self, peer: str) -> None:
-        """Let a peer take components again that was drained."""
+        """Let a drained peer accept components again."""
         self._run(self._undrain(peer))
 
     def drain(self, peer: str) -> list[str]:
-        """Let a peer give its components to others and take no more; return those that stay."""
+        """Let a peer move its components to other peers and accept no more; return those that stay."""
         return self._run(self._drain(peer))
 
     def events(self, *, since: float = 0.0, component: str = "", newest: int | None = None) -> list[Event]:
-        """Return what happened in the fleet, oldest first, as its storage has it: the last ten thousand events.
+        """Return the last ten thousand events of the fleet from its storage, oldest first.
 
-        since : seconds since 1970. component : only what happened to this one. newest : only so many, 40 at most.
+        since : seconds since 1970. component : only events of this one. newest : at most this number, up to 40.
         """
         request = requests.ListEvents(0, since, component, newest or 0)
         return sorted(self._run(self._events(request))[0], key=lambda event: event.at)
 
     def follow(self, *, since: float = 0.0, component: str = "", every: float = 1.0) -> Iterator[Event]:
-        """Yield what happened, oldest first, and then what happens, for ever. If a peer dies, another is asked."""
+        """Yield past events, oldest first, and then new events, for ever. If a peer fails, another one is asked."""
         last, told = 0, deque[Event](maxlen=_TOLD)
         while True:
             try:
                 events, last = self._run(self._events(requests.ListEvents(last, since, component)))
             except PeerError:
                 self._run(self._turn())
-                last = 0  # every peer has numbers of its own
+                last = 0  # every peer has its own numbers
                 continue
             for event in sorted(events, key=lambda event: event.at):
                 if event not in told:
@@ -211,7 +211,7 @@ class Fleet:
             with contextlib.suppress(PeerError):
                 self._peer = await self._transport.greet(address)
                 return
-        raise PeerError(f"no peer answers any more; there were {', '.join(self._addresses)}")
+        raise PeerError(f"no peer answers any more; tried {', '.join(self._addresses)}")
 
     async def _peers(self) -> list[requests.PeerRow]:
         rows = await self._rows(requests.ListPeers, requests.Peers, lambda row: row.contact.node)
@@ -220,7 +220,7 @@ class Fleet:
     async def _rows(
         self, request: Callable[[str], Request], kind: type[Any], key: Callable[[Any], str] = lambda row: row.name
     ) -> list[Any]:
-        """Return the rows of all pages; `key` is what a request names of the last row."""
+        """Return the rows of all pages; `key` is the field of the last row that a request names."""
         rows: list[Any] = []
         while True:
             page = (await self._asked(self._peer, request(key(rows[-1]) if rows else ""), kind)).rows

@@ -1,4 +1,4 @@
-"""What runs components: the small interface that a peer needs of it, and the description of a component."""
+"""The host of components: the small interface that a peer needs, and the description of a component."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _REMOVED, _PAUSED = ".removed", ".paused"
 
 
 class Job(Record):
-    """A component as it is stored: what any peer needs to run it.
+    """A stored component: everything that a peer needs to run it.
 
     inputs, outputs : the locations of its topics.
-    checkpoint : a folder; every epoch has one of its own below it, begun as a clone of the last.
-    definition : for the host alone.
-    cores : what it needs, at least.
-    computes : the signature of what it computes (`composition.py`), where it may be shared.
+    checkpoint : a folder; every epoch has its own folder below it, which starts as a clone of the last.
+    definition : only for the host.
+    cores : the least number that it needs.
+    computes : the signature of what it computes (`composition.py`), if it may be shared.
     """
 
     name: str
@@ -40,33 +40,33 @@ class Job(Record):
         check_name(self.name, "component")
         check_operator(self.operator)
         if self.cores < 0:
-            raise PeerError(f"cores={self.cores}: write how many it needs, not below 0")
+            raise PeerError(f"cores={self.cores}: write the number that it needs, 0 or more")
 
 
 class Pause(Record):
-    """That a component is not to run: since when, by the calendar of the peer that was asked for it."""
+    """A component is paused: since when, by the calendar of the peer that received the request."""
 
     at: float
 
 
 class HostError(PeerError):
-    """A component was not started for a reason that is this peer's alone: it is no failure of the component."""
+    """A component was not started for a reason of this peer only: this does not count as its failure."""
 
 
 class Host(Protocol):
     """Runs components on one peer.
 
-    Exactly once rests on three duties of `start`, in this order: claim every output with the epoch, so that no former
-    owner can commit from then on; only then clone the checkpoint of the last epoch, which nobody else writes to; go on
-    from it, running a planned batch again over the same input.
+    Exactly-once results depend on three duties of `start`, in this order: claim every output with the epoch, so that no
+    former owner can commit from then on; only then clone the checkpoint of the last epoch, which no other process
+    writes to; continue from it, and run a planned batch again over the same input.
     """
 
     cores: float
-    """What this peer was given."""
+    """The resources of this peer."""
     ended: Callable[[str, str], None]
-    """Called with the name of a component that ended by itself, and why: it failed, or its output has another owner."""
+    """Called with the name of a component that ended by itself, and why: a failure, or a new owner of its output."""
     lost: Callable[[str, str], None]
-    """Called with the name of a component that this peer cannot run on with, and why; another peer may."""
+    """Called with the name of a component that this peer can no longer run, and the reason; another peer may run it."""
 
     def offers(self) -> tuple[str, ...]:
         """Return the operators that can run here, by name or pattern."""
@@ -78,19 +78,19 @@ class Host(Protocol):
         """Return the load of the last period."""
 
     async def rehearse(self, job: Job) -> None:
-        """Warm up: run a batch on a clone of the checkpoint into no sink; `PeerError` says why this peer cannot."""
+        """Warm up: run a batch on a clone of the checkpoint without a sink; `PeerError` if this peer cannot."""
 
     async def start(self, job: Job, epoch: int, expected: Position | None) -> None:
-        """Go on with a component; `PeerError` if it cannot, or if it has not come exactly as far as expected.
+        """Continue a component; `PeerError` if this is not possible, or if its position is not the expected one.
 
-        The error is a `HostError` where the peer is at fault, and not the component.
+        The error is a `HostError` if the cause is the peer, not the component.
         """
 
     async def stop(self, name: str) -> Position:
-        """Stop a component between two batches, and return how far it has come."""
+        """Stop a component between two batches, and return its position."""
 
     def kill(self, name: str) -> None:
-        """Stop a component at once, as it is no longer this peer's; no error if it does not run."""
+        """Stop a component at once, because it no longer belongs to this peer; no error if it does not run."""
 
 
 class Jobs:
@@ -101,9 +101,9 @@ class Jobs:
         self._known: dict[str, Job] = {}
 
     def add(self, job: Job) -> None:
-        """Add a component; the same one twice is no error."""
+        """Add a component; adding the same one twice is not an error."""
         if not self._files.create(f"{_FOLDER}/{job.name}.json", job.to_bytes()) and self.read(job.name) != job:
-            raise PeerError(f"component={job.name!r}: the fleet has another of this name; choose a new one")
+            raise PeerError(f"component={job.name!r}: the fleet has another component of this name; choose a new name")
 
     def read(self, name: str) -> Job:
         """Return a component."""
@@ -113,7 +113,7 @@ class Jobs:
         file = f"{_FOLDER}/{name}.json"
         content = self._files.read(file)
         if content is None:
-            raise PeerError(f"component={name!r}: the fleet has no such component")
+            raise PeerError(f"component={name!r}: unknown component of this fleet")
         job = self._known[name] = Job.from_bytes(content, file)
         return job
 
@@ -129,26 +129,26 @@ class Jobs:
         return there, {name for name in there if name + _PAUSED in files}
 
     def pause(self, name: str, at: float) -> None:
-        """Let a component not run until it is resumed; who holds it sees that. Paused again, it stays so since then."""
+        """Pause a component until it is resumed; its holder notices this. Pausing it again changes nothing."""
         self.read(name)
         self._files.create(f"{_FOLDER}/{name}{_PAUSED}", Pause(at).to_bytes())
 
     def resume(self, name: str) -> None:
-        """Let a component run again; no error if it was not paused."""
+        """Resume a component; no error if it was not paused."""
         self.read(name)
         self._files.delete(f"{_FOLDER}/{name}{_PAUSED}")
 
     def pause_of(self, name: str) -> Pause | None:
-        """Return since when a component is paused, None if it is not."""
+        """Return the pause of a component; None if it is not paused."""
         file = f"{_FOLDER}/{name}{_PAUSED}"
         content = self._files.read(file)
         return None if content is None else Pause.from_bytes(content, file, "resume the component, or delete the file")
 
     def remove(self, name: str) -> None:
-        """Take a component out of the fleet, for ever; who holds it sees that. Its name cannot be given again."""
+        """Remove a component from the fleet for ever; its holder notices this. Its name cannot be used again."""
         self.read(name)
         self._files.create(f"{_FOLDER}/{name}{_REMOVED}", b"1")
 
     def is_removed(self, name: str) -> bool:
-        """Whether a component was taken out of the fleet."""
+        """Whether a component was removed from the fleet."""
         return self._files.read(f"{_FOLDER}/{name}{_REMOVED}") is not None

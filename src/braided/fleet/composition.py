@@ -1,7 +1,7 @@
 """Composition: an application, a graph of operator names with a latency bound, becomes components on peers.
 
 Synergy, section 2, and its reference 9: hosts are chosen by load and latency, and a component that already computes the
-same from the same topics is shared. What no composition can do is refused, with the reason.
+same from the same topics is shared. An application that no composition can run is refused, with the reason.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from braided.fleet.messages import check_name
 from braided.fleet.operator_names import check_operator, covers
 
 BEAM = 2000
-"""How many partial compositions are kept: with no more than that the best is found for certain."""
-_BUSIEST = 0.95  # a host's load beyond this does not make estimates of delay any larger
+"""How many partial compositions are kept: if there are no more, the best one is found for certain."""
+_BUSIEST = 0.95  # a larger load of a host does not increase estimated delays further
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Step:
     """One operator of an application.
 
     inputs : names of other steps, and topics.
-    definition : what it does, for the host; two steps compute the same only if it is the same.
-    seconds : how long a batch takes on an idle host. cores : what it needs.
+    definition : what it does, for the host; two steps compute the same only if their definitions are equal.
+    seconds : how long a batch takes on an idle host. cores : how many it needs.
     """
 
     name: str
@@ -40,14 +40,14 @@ class Step:
         check_name(self.name, "step")
         check_operator(self.operator)
         if not self.inputs:
-            raise PeerError(f"step={self.name!r}: give it inputs, steps or topics")
+            raise PeerError(f"step={self.name!r}: has no inputs; give it steps or topics")
         if not 0 <= self.seconds < float("inf") or not 0 <= self.cores < float("inf"):
-            raise PeerError(f"step={self.name!r}: write seconds and cores that are not below 0")
+            raise PeerError(f"step={self.name!r}: write seconds and cores of 0 or more")
 
 
 @dataclass(frozen=True)
 class Application:
-    """Steps, and the seconds that an event may take through the longest way of them."""
+    """Steps, and the seconds that an event may take on their longest path."""
 
     name: str
     steps: tuple[Step, ...]
@@ -56,9 +56,9 @@ class Application:
     def __post_init__(self) -> None:
         check_name(self.name, "application")
         if not 0 < self.latency < float("inf"):
-            raise PeerError(f"latency={self.latency}: write seconds above 0")
+            raise PeerError(f"latency={self.latency}: write a number of seconds above 0")
         if len({step.name for step in self.steps}) != len(self.steps) or not self.steps:
-            raise PeerError(f"application={self.name!r}: give it steps, each with a name of its own")
+            raise PeerError(f"application={self.name!r}: give it steps with different names")
 
     def in_order(self) -> list[Step]:
         """Return the steps, each after those that it reads from."""
@@ -67,7 +67,10 @@ class Application:
         while left:
             ready = [step for step in left.values() if not any(name in left for name in step.inputs)]
             if not ready:
-                raise PeerError(f"application={self.name!r}: {sorted(left)} read from each other in a circle")
+                raise PeerError(
+                    f"application={self.name!r}: {sorted(left)} read from each other in a cycle; remove one of these "
+                    "inputs"
+                )
             ordered += ready
             left = {name: step for name, step in left.items() if step not in ready}
         return ordered
@@ -75,7 +78,7 @@ class Application:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A peer as a composition sees it."""
+    """A peer in a composition."""
 
     node: str
     name: str
@@ -83,7 +86,7 @@ class Candidate:
     load: float
     cores: float
     latency: Mapping[str, float] = field(default_factory=dict)
-    """Seconds to other peers, by id."""
+    """Latencies to other peers in seconds, by id."""
 
     def free(self) -> float:
         """Return the cores that are idle."""
@@ -96,7 +99,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Running:
-    """A component that runs: what it computes (`signature`), where, and where its results are."""
+    """A running component: what it computes (`signature`), its peer, and the location of its results."""
 
     component: str
     signature: str
@@ -106,7 +109,7 @@ class Running:
 
 @dataclass(frozen=True)
 class Placed:
-    """A step with its peer. `shared` is the component that runs already; there is nothing to start then."""
+    """A step with its peer. `shared` is a component that already runs; then nothing is started."""
 
     step: Step
     signature: str
@@ -138,9 +141,10 @@ def signatures(application: Application) -> dict[str, str]:
 
 
 def compose(application: Application, peers: Sequence[Candidate], running: Sequence[Running] = ()) -> Composition:
-    """Return the fastest composition; of equally fast ones, the one that shares most, on the least loaded peers.
+    """Return the fastest composition; among equally fast ones, the one that shares most, on the least loaded peers.
 
-    Topics that are no steps are read from storage that is equally near to all. `PeerError` says why there is none.
+    Topics that are not steps are read from storage that is equally near to all. `PeerError` if there is none, with the
+    reason.
     """
     known = {peer.node: peer for peer in peers}
     computes = signatures(application)
@@ -160,8 +164,8 @@ def compose(application: Application, peers: Sequence[Candidate], running: Seque
         if not longer:
             most = max(host.free() for host in hosts)
             raise PeerError(
-                f"step={step.name!r}: needs {step.cores:.3g} cores; no peer that can host {step.operator} has more "
-                f"than {most:.3g}, less what the other steps take"
+                f"step={step.name!r}: needs {step.cores:.3g} cores, but no peer that can host {step.operator} has more "
+                f"than {most:.3g}, minus the cores of the other steps"
             )
         beam = sorted(longer, key=lambda placed: _rank(placed, known))[:BEAM]
     best = beam[0]

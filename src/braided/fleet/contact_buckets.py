@@ -1,4 +1,4 @@
-"""Whom a node knows: few contacts at every distance, those that have been there longest first (Kademlia)."""
+"""The contacts of a node: few at every distance, the longest known ones first (Kademlia)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from braided.fleet.messages import Contact
 
 SIZE = 8
-_MISSES = 2  # one may be a lost message
+_MISSES = 2  # a single one may be a lost message
 
 
 def key_of(name: str) -> int:
@@ -22,12 +22,12 @@ def key_of(name: str) -> int:
 
 
 class Buckets:
-    """Contacts by their distance (xor) from this node: bucket i has those between 2^i and 2^(i+1) away.
+    """Contacts by their distance (xor) from this node: bucket i has those at a distance between 2^i and 2^(i+1).
 
-    A full bucket keeps whom it has: who has been there for long is likely to stay (and no flood of newcomers can drive
-    the others out). The newcomer waits, and the one not heard of for longest must be asked whether it is still there.
+    A full bucket keeps its contacts: a contact that is known for long is likely to stay, and many new ones cannot push
+    the others out. The new contact waits, and the contact that has been silent for longest must be pinged.
 
-    size : contacts in a bucket, and as many that wait.
+    size : the number of contacts in a bucket, and of those that wait.
     """
 
     def __init__(self, me: int, size: int = SIZE) -> None:
@@ -45,7 +45,7 @@ class Buckets:
         return iter(self._all.values())
 
     def heard(self, contact: Contact) -> Contact | None:
-        """Note that a contact is there; if it must wait for a place, return one to ask whether it is there still."""
+        """Record that a contact answered; if it must wait for a place, return the contact to ping."""
         distance = self._me ^ contact.number
         if not distance:
             return None
@@ -64,7 +64,7 @@ class Buckets:
         return next(iter(bucket.values()))
 
     def missed(self, contact: Contact) -> None:
-        """Note that a contact did not answer; after two times in a row the newest that waits takes its place."""
+        """Record that a contact did not answer; after two times in a row the newest waiting contact replaces it."""
         distance = self._me ^ contact.number
         if not distance:
             return

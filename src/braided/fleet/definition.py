@@ -1,4 +1,4 @@
-"""A job file as a component of a fleet: what is stored, and what a peer runs of it at one epoch."""
+"""A job file as a component of a fleet: its stored form, and the job that a peer runs in one epoch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SQL, _PYTHON = "sql", "python"
 
 
 class _AnyVariable(dict[str, str]):
-    """An environment that has every variable: peers have the values, the user who submits a job need not."""
+    """An environment that has every variable: only peers need the values, not the user who submits a job."""
 
     def __contains__(self, name: object) -> bool:
         return True
@@ -29,16 +29,18 @@ class _AnyVariable(dict[str, str]):
 
 
 def component_of(text: str, file: str) -> Job:
-    """Return the component that a job file describes; the text is kept, with its variables unread.
+    """Return the component that a job file describes; its text is stored without replacing variables.
 
-    Its operator is what the file says. By default it is `sql`, or `python.MODULE` if it has a step in Python.
+    The file may name its operator. By default this is `sql`, or `python.MODULE` if the job has a step in Python.
     """
     size = len(json.dumps(text))
     if size > MAX_TEXT:
-        raise PeerError(f"{file}: has {size} bytes; a job of a fleet has at most {MAX_TEXT}")
+        raise PeerError(f"{file}: has {size} bytes; write a job file of at most {MAX_TEXT}")
     job = parse_job(text, file, _AnyVariable())
     if job.trigger == NOW:
-        raise PeerError(f"{file}: trigger={NOW!r}: jobs of a fleet run on; write an interval, such as '5 seconds'")
+        raise PeerError(
+            f"{file}: trigger={NOW!r}: jobs of a fleet run continuously; write an interval, such as '5 seconds'"
+        )
     for name, source in {**job.sources, **job.tables}.items():
         _check_path(source.path, f"{file}: {name}.path")
     _check_path(job.sink.path, f"{file}: sink.path")
@@ -55,7 +57,7 @@ def component_of(text: str, file: str) -> Job:
 
 
 def job_of(component: Job, checkpoint: str, environment: Mapping[str, str] = os.environ) -> job_file.Job:
-    """Return the job that a peer runs with a checkpoint of its own; routing tables are in it, and cloned too."""
+    """Return the job that a peer runs with its own checkpoint, which has the routing tables, so they are cloned too."""
     job = parse_job(component.definition, component.name, environment)
     steps = [
         replace(step, options={**step.options, "control": True})
@@ -74,17 +76,17 @@ def job_of(component: Job, checkpoint: str, environment: Mapping[str, str] = os.
 
 
 def _at(sources: Mapping[str, job_file.Source], inputs: tuple[str, ...]) -> dict[str, job_file.Source]:
-    """Return a job's sources at the locations that its component reads: in an application other ones than written."""
+    """Return a job's sources at the locations that its component reads; in an application these may differ."""
     named = [name for name, source in sources.items() if source.format in _FILES]
     paths = dict(zip(named, inputs, strict=bool(named)))
     return {name: replace(source, path=paths.get(name, source.path)) for name, source in sources.items()}
 
 
 def modules_of(job: job_file.Job) -> list[str]:
-    """Return the modules that a job's steps in Python are from."""
+    """Return the modules of a job's steps in Python."""
     return [step.python.partition(":")[0] for step in job.steps if step.python is not None]
 
 
 def _check_path(path: str | None, what: str) -> None:
     if path is not None and "://" not in path and not os.path.isabs(path):
-        raise PeerError(f"{what}={path!r}: write a path from the root; peers run in other directories")
+        raise PeerError(f"{what}={path!r}: write an absolute path; peers run in other directories")

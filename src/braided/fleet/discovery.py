@@ -1,7 +1,7 @@
 """Discovery: the SHA-1 of an operator's name leads, in O(log n) hops, to the peers responsible for it (Synergy, 2).
 
-A small Kademlia. What is stored is {host: expiry} under the key of an operator. Hosts refresh it themselves at a third
-of its time to live, at the peers that are nearest by then, so peers may join, leave and die without any hand-over.
+A small Kademlia. It stores {host: expiry} under the key of an operator. Hosts refresh their entry after a third of its
+time to live, at the peers that are nearest by then. So peers may join, leave and fail without a hand-over.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from braided.fleet.messages import Contact, Done, Message, Ping, expect
 
 @dataclass(frozen=True)
 class Lookup:
-    """The nodes nearest to a key that have answered, nearest first, and what it took to find them.
+    """The nodes nearest to a key that have answered, nearest first, and the cost of the search.
 
-    hops : how many answers led to the nearest, one after the other.
+    hops : the length of the chain of answers that led to the nearest node.
     asked : how many nodes were asked.
     """
 
@@ -33,18 +33,18 @@ class Lookup:
 class Discovery:
     """A node of the DHT: part of every agent.
 
-    replicas : how many peers are responsible for a key; 3, so that two may die between two refreshes.
+    replicas : how many peers are responsible for a key; 3, so that two may fail between two refreshes.
     parallel : how many are asked at a time.
-    ttl : seconds after which a host that has died is forgotten.
+    ttl : seconds after which a failed host is removed.
     """
 
     def __init__(
         self, agent: Agent, *, replicas: int = 3, parallel: int = 3, size: int = SIZE, ttl: float = 60.0
     ) -> None:
         if not 2 <= replicas <= size:
-            raise PeerError(f"{replicas=}: write at least 2, so that one may die, and at most {size=}")
+            raise PeerError(f"{replicas=}: write at least 2, so that one may fail, and at most {size=}")
         if not 0 < ttl <= MAX_TTL:
-            raise PeerError(f"{ttl=}: write seconds, {MAX_TTL:.0f} at most")
+            raise PeerError(f"{ttl=}: write at most {MAX_TTL:.0f} seconds")
         self.agent = agent
         self.replicas = replicas
         self.ttl = ttl
@@ -61,13 +61,13 @@ class Discovery:
         agent.on(Register, self._register)
 
     async def join(self, others: Iterable[Contact]) -> None:
-        """Become known to the nodes near this one, starting from some that are there."""
+        """Join the nodes near this one, starting from some known nodes."""
         for contact in others:
             self._heard(contact)
         await self.lookup(self.agent.contact.number)
 
     async def lookup(self, key: int) -> Lookup:
-        """Find the nodes nearest to a key; this one counts too."""
+        """Find the nodes nearest to a key; this node is included."""
         me = self.agent.contact
         depth = {me.node: 0} | {contact.node: 1 for contact in self.buckets.closest(key, self._size)}
         known = {contact.node: contact for contact in (me, *self.buckets.closest(key, self._size))}
@@ -94,20 +94,20 @@ class Discovery:
         return (await self.lookup(key_of(name))).nearest[: self.replicas]
 
     def is_nearest(self, key: int) -> bool:
-        """Whether no other node that this one knows is nearer to a key: then it is for this one to act."""
+        """Whether no other known node is nearer to a key: then this node acts for it."""
         nearest = self.buckets.closest(key, 1)
         return not nearest or self.agent.contact.number ^ key < nearest[0].number ^ key
 
     async def nearest_of(self, names: Iterable[str]) -> set[str]:
-        """Return those of some operators to whose keys no other node that answers is nearer: this one acts for them.
+        """Return those of some operators to whose keys no other answering node is nearer: this node acts for them.
 
-        Of the peers responsible for a key each asks the one before it, so that its death is noticed at once.
+        Each peer responsible for a key pings the one before it, so that a failure is noticed at once.
         """
         answers: dict[str, bool] = {}
         return {name for name in sorted(names) if await self._is_first(key_of(name), answers)}
 
     async def _is_first(self, key: int, answers: dict[str, bool]) -> bool:
-        """Whether all responsible nodes that are nearer to a key have died; `answers` has who was asked already."""
+        """Whether all responsible nodes that are nearer to a key have failed; `answers` has the earlier results."""
         mine = self.agent.contact.number ^ key
         nearer = [contact for contact in self.buckets.closest(key, self.replicas) if contact.number ^ key < mine]
         if len(nearer) == self.replicas:
@@ -120,7 +120,7 @@ class Discovery:
         return True
 
     async def hosts(self, name: str) -> list[Contact]:
-        """Return the peers that can host an operator, by their ids: what all that are responsible know together."""
+        """Return the peers that can host an operator, by their ids, as known to all responsible peers together."""
         key = f"{key_of(name):040x}"
         holders = await self.responsible(name)
         replies = await asyncio.gather(*(self.agent.ask(holder, FindHosts(key)) for holder in holders))
@@ -128,7 +128,7 @@ class Discovery:
         return [by_node[node] for node in sorted(by_node)]
 
     async def register(self, name: str) -> tuple[Contact, ...]:
-        """Say to the peers responsible that this one can host an operator, and return who knows; `keep` repeats it."""
+        """Register this peer as a host of an operator with the responsible peers, and return these."""
         key = f"{key_of(name):040x}"
         holders = await self.responsible(name)
         replies = await asyncio.gather(*(self.agent.ask(holder, Register(key, self.ttl)) for holder in holders))
@@ -137,24 +137,24 @@ class Discovery:
         return held
 
     async def unregister(self, name: str) -> None:
-        """Say that this peer hosts an operator no more."""
+        """Withdraw this peer as a host of an operator."""
         key = f"{key_of(name):040x}"
         for holder in self._registered.pop(name, ()):
             await self.agent.ask(holder, Register(key, 0.0))
 
     @property
     def registered(self) -> dict[str, tuple[Contact, ...]]:
-        """The operators that this peer has registered for, and who holds that."""
+        """The operators for which this peer is registered, and the peers that store this."""
         return dict(self._registered)
 
     async def keep(self) -> None:
-        """Refresh what this peer has registered, and what it knows of the others, for ever."""
+        """Refresh this peer's registrations and its contacts, for ever."""
         while True:
             await self.agent.machine.sleep(self.ttl / 3)
             for name in sorted(self._registered):
                 await self.register(name)
             await self.lookup(self.agent.machine.random.getrandbits(160))
-            # Who would act before this one: if it has died, that must be noticed.
+            # The peers that act before this one: their failure must be noticed.
             keys = [key for key in self.index.keys(self.agent.machine.now()) if not self.is_nearest(key)]
             for contact in {near.node: near for key in keys for near in self.buckets.closest(key, 1)}.values():
                 await self.agent.ask(contact, Ping())
@@ -172,7 +172,7 @@ class Discovery:
             self._probing.discard(contact.node)
 
     async def answers(self, contact: Contact) -> bool:
-        """Whether a node is there. It is asked twice, since a message may be lost: `missed` counts them."""
+        """Whether a node answers. It is pinged twice, since a message may be lost: `missed` counts the failures."""
         return await self.agent.ask(contact, Ping()) is not None or await self.agent.ask(contact, Ping()) is not None
 
     def _tell_nodes(self, sender: Contact, request: FindNodes) -> Message:

@@ -1,10 +1,10 @@
-"""What happened in a fleet, in its storage: every peer appends to files of its own, of which the oldest are deleted.
+"""The events of a fleet, in its storage: every peer appends to its own files, of which the oldest are deleted.
 
 ```
- events/NORTH/000000000003.jsonl   one event in a line
+ events/NORTH/000000000003.jsonl   one event per line
 ```
 
-Times are those of each peer's calendar: they are for people, and nothing is decided by them.
+Times are those of each peer's calendar: they are only for display, and no decision uses them.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from braided.storage.files import Files
 
 FOLDER = "events"
 SIZE = 128 << 10
-"""Bytes of a file after which the next one is begun."""
+"""The bytes of a file after which the next file is started."""
 KEPT = 8
-"""Files of a peer: about 10,000 events."""
+"""The number of files per peer: about 10,000 events."""
 _SOON = 0.5
-"""Seconds between an event and its writing: what happens together is written together."""
+"""Seconds between an event and its writing, so that events of the same moment are written together."""
 _AGAIN = 5.0
-"""Seconds until it is tried again where storage does not answer."""
+"""Seconds until the next attempt if storage does not answer."""
 _WAITING = 1000
 MOST = 10_000
-"""Events that a reader keeps."""
+"""The number of events that a reader keeps."""
 _LONGEST = 2000
 
 
 class Event(Record):
-    """What happened to a component at a peer, or to the peer itself, whose events name no component."""
+    """An event of a component at a peer, or of the peer itself; the latter has no component."""
 
     at: float
     peer: str
@@ -44,7 +44,7 @@ class Event(Record):
 
 
 class EventLog:
-    """The events of one peer, on their way to storage."""
+    """The events of one peer that wait to be written to storage."""
 
     def __init__(self, agent: Agent, files: Files, *, size: int = SIZE, kept: int = KEPT) -> None:
         self._agent = agent
@@ -59,7 +59,7 @@ class EventLog:
         self._written = 0
 
     def add(self, component: str, what: str) -> Event:
-        """Keep an event; it is in storage soon."""
+        """Add an event, which is written to storage soon."""
         event = Event(self._agent.machine.time(), self._agent.contact.name, component, what[:_LONGEST])
         self._waiting.append(event)
         if not self._is_scheduled:
@@ -77,7 +77,7 @@ class EventLog:
             self._is_scheduled = False
 
     async def flush(self) -> bool:
-        """Write what waits; return whether storage took it."""
+        """Write the waiting events; return whether this succeeded."""
         async with self._writing:
             events = list(self._waiting)
             if not events:
@@ -88,7 +88,7 @@ class EventLog:
             except (BraidedError, OSError):
                 return False
             for event in events:
-                if self._waiting and self._waiting[0] is event:  # else it was pushed out meanwhile
+                if self._waiting and self._waiting[0] is event:  # else newer events have pushed it out
                     self._waiting.popleft()
             return True
 
@@ -99,7 +99,9 @@ class EventLog:
         self._written += len(content)
 
     def _begin_file(self) -> None:
-        numbers = _numbers(self._files.names(self._folder))  # fails where storage is missing; a new folder hides that
+        numbers = _numbers(
+            self._files.names(self._folder)
+        )  # fails if storage is missing, which a new folder would hide
         self._files.make_folder(self._folder)
         self._number = max([self._number, *numbers]) + 1
         self._written = 0
@@ -112,14 +114,14 @@ class EventLog:
 
 @dataclass(frozen=True)
 class Read:
-    """An event with its number, by which a reader goes on."""
+    """An event with its number, from which a reader continues."""
 
     number: int
     event: Event
 
 
 class EventReader:
-    """The events of all peers, as far as they are in storage. Each call reads what is new; numbers only grow."""
+    """The events of all peers that are in storage. Each call reads new events; numbers only grow."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -145,7 +147,7 @@ class EventReader:
         return list(self._events)
 
     def _take(self, name: str, start: int) -> int:
-        """Read a file from where it was read to; return how far that is now. A line that is not whole yet waits."""
+        """Read a file from a position; return the new position. An incomplete last line is read later."""
         content = (self._files.read(name) or b"")[start:]
         whole = content[: content.rfind(b"\n") + 1]
         for line in whole.splitlines():

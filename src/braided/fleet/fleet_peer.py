@@ -30,16 +30,16 @@ from braided.storage.files import STORAGE, files_at
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Times, in seconds, and how long to search.
+    """Times in seconds, and limits of searches.
 
     period : between two measurements of the load.
-    ttl : after which a host that is not heard of is no longer found.
-    span : T of a lease: a component of a peer that has died is taken over after it.
-    rehearsal : that a target may take to get ready, while the source runs on.
-    start : that it may take to start, while nobody runs the component.
+    ttl : after which a host that does not register again is no longer found.
+    span : T of a lease: a component of a failed peer is taken over after this time.
+    rehearsal : the time that a target may take to prepare, while the source continues.
+    start : the time that it may take to start, while the component does not run.
     placement : between two searches for a better placement.
-    evaluations : after which a search ends, instead of after half a second: the same on every machine.
-    thresholds : what makes a hot spot, and when loads are reported.
+    evaluations : after which a search ends, instead of after half a second; reproducible on every machine.
+    thresholds : when a peer is a hot spot, and when loads are reported.
     """
 
     period: float = PERIOD
@@ -55,15 +55,15 @@ class Settings:
         for name in ("period", "ttl", "span", "rehearsal", "start", "placement"):
             value = getattr(self, name)
             if not 0 < value < float("inf"):
-                raise PeerError(f"{name}={value}: write seconds above 0")
+                raise PeerError(f"{name}={value}: write a number of seconds above 0")
         if self.evaluations is not None and self.evaluations < 1:
-            raise PeerError(f"evaluations={self.evaluations}: write at least 1, or nothing for half a second")
+            raise PeerError(f"evaluations={self.evaluations}: write at least 1, or None for half a second")
 
 
 class Peer:
     """One peer of a fleet.
 
-    storage : the fleet's directory, which all peers reach.
+    storage : the fleet's directory, which all peers can reach.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Peer:
     ) -> None:
         files = files_at(storage, STORAGE)
         self.log: Callable[[str], str] = lambda component: ""
-        """Returns the last lines that the driver has logged about a component."""
+        """A function that returns the last lines that the driver has logged about a component."""
         settings = settings or Settings()
         self.host = host
         self.agent = Agent(contact, machine)
@@ -95,7 +95,7 @@ class Peer:
         self.master = Master(self, interval=settings.placement, evaluations=settings.evaluations, headroom=headroom)
 
     async def start(self, others: Iterable[Contact] = ()) -> None:
-        """Join the fleet by peers that are there, and take part in everything from now on.
+        """Join the fleet through known peers, and take part in everything from now on.
 
         `PeerError` if another peer has this one's name.
         """
@@ -111,16 +111,18 @@ class Peer:
         await self.agent.machine.blocking(self.holding.jobs.add, job)
 
     async def move(self, component: str, target: Contact) -> bool:
-        """Move a component to a peer, wherever it runs; return whether it has moved."""
+        """Move a component from its current peer to another one; return whether it has moved."""
         lease = await self.agent.machine.blocking(self.holding.leases.newest, component)
         if lease is None:
-            raise PeerError(f"component={component!r}: does not run yet")
+            raise PeerError(f"component={component!r}: is not running yet")
         return await self.migrator.order(Move(component, lease.holder, target, "ordered"))
 
     async def drain(self) -> list[str]:
-        """Take no more components and give those that are here to others, the least loaded first; return what stays."""
+        """Accept no more components, and move this peer's to others, the least loaded first; return those that stay."""
         await self.holding.close()
-        self.holding.note("", f"peer {self.agent.contact.name} drains: it gives its jobs to others and takes no more")
+        self.holding.note(
+            "", f"peer {self.agent.contact.name} is draining: it moves its jobs to other peers and accepts no more"
+        )
         for pattern in self.discovery.registered:
             await self.discovery.unregister(pattern)
         for name in self.holding.names:
@@ -135,14 +137,14 @@ class Peer:
         return self.holding.names
 
     async def undrain(self) -> None:
-        """Take components again, after `drain`; no error if this peer takes them already."""
+        """Accept components again after `drain`; no error if this peer already does."""
         if self.holding.is_closing:
             await self.holding.reopen()
             await self.register()
-            self.holding.note("", f"peer {self.agent.contact.name} takes jobs again")
+            self.holding.note("", f"peer {self.agent.contact.name} accepts jobs again")
 
     async def register(self) -> None:
-        """Say to the peers responsible what this one can host."""
+        """Register with the responsible peers what this peer can host."""
         for pattern in self.host.offers():
             await self.discovery.register(check_pattern(pattern))
 

@@ -1,4 +1,4 @@
-"""A fleet as a dashboard shows it: asked again and again, each answer an event (`braided.ui.history_events`)."""
+"""A fleet for a dashboard: it is asked repeatedly, and each answer becomes an event (`braided.ui.history_events`)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from braided.fleet.peer_loads import ComponentLoad
 from braided.runtime.contract import Json
 
 EVERY = 2.0
-"""Seconds between two questions."""
+"""Seconds between two requests."""
 KEPT_LOADS = 60
 _PATIENCE = 2.0
-# An event is one message to every open page: the rest of a large fleet is only counted.
+# An event is one message to every open page, so the further rows of a large fleet are only counted.
 _MOST_PEERS, _MOST_COMPONENTS, _MOST_HAPPENED = 200, 500, 40
 
 
 class FleetFollower:
-    """Asks a fleet in a thread of its own until `close`, and hands on what has changed."""
+    """Asks a fleet in a separate thread until `close`, and passes on changes."""
 
     def __init__(
         self, fleet: Fleet, add: Callable[[Json], None], *, redact: bool = False, every: float = EVERY
@@ -37,7 +37,7 @@ class FleetFollower:
         self._thread.start()
 
     def close(self) -> None:
-        """Ask no more; a question that is under way is waited for, but not for long."""
+        """Stop asking; wait for the current request, but not for long."""
         self._closed.set()
         self._thread.join(_PATIENCE)
 
@@ -50,7 +50,7 @@ class FleetFollower:
             self._closed.wait(self._every)
 
     def _ask(self) -> Json:
-        """Return what the fleet answers; if it does not, what it answered last, with the reason."""
+        """Return the answer of the fleet; if there is none, the last answer with the reason."""
         try:
             status, happened = self._fleet.status(), self._fleet.events(newest=_MOST_HAPPENED)
         except (BraidedError, OSError, RuntimeError) as error:  # a closed client has no running loop
@@ -62,7 +62,7 @@ class FleetFollower:
 
 
 def describe_fleet(status: Status, happened: Sequence[Event], loads: dict[str, deque[float]], *, redact: bool) -> Json:
-    """Return the event of a fleet at a moment; `loads` are the last ones of each peer."""
+    """Return the event with the current state of a fleet; `loads` are the last ones of each peer."""
     return {
         "event": "fleet",
         "peers": [
@@ -96,7 +96,7 @@ def describe_fleet(status: Status, happened: Sequence[Event], loads: dict[str, d
                 "time": round(1000 * event.at),
                 "peer": event.peer,
                 "component": event.component,
-                # What follows may be the text of an error.
+                # The rest may be the text of an error.
                 "what": event.what.partition(":")[0] if redact else event.what,
             }
             for event in happened[-_MOST_HAPPENED:]
@@ -113,5 +113,5 @@ def _measured(part: ComponentLoad | None) -> Json:
 
 
 def _without_times(event: Json) -> Json:
-    """Return an event without what changes while nothing happens."""
+    """Return an event without the fields that change even if nothing happens."""
     return {**event, "peers": [{**one, "loads": []} for one in event["peers"]]}

@@ -1,4 +1,4 @@
-"""Frames on a stream: four bytes of length, then the message; anything longer than a message may be ends the stream."""
+"""Frames on a stream: four bytes of length, then the message; a message that is too long ends the stream."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HEADER = struct.Struct(">I")
 
 
 def frame(content: bytes) -> bytes:
-    """Return a message as it is written to a stream.
+    """Return a message in the form that is written to a stream.
 
     >>> frame(b"abc")
     b'\\x00\\x00\\x00\\x03abc'
@@ -23,7 +23,7 @@ def frame(content: bytes) -> bytes:
 
 
 async def read_frame(reader: asyncio.StreamReader) -> bytes:
-    """Return the next message of a stream; `PeerError` if there can be none any more.
+    """Return the next message of a stream; `PeerError` if the stream is not valid.
 
     `asyncio.IncompleteReadError` if the stream has ended.
     """

@@ -1,4 +1,4 @@
-"""The guardian of a component: the responsible peer, which starts it on a host if it has none or that has died."""
+"""The guardian of a component: the responsible peer, which starts it if it has no host or its host has failed."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from braided.fleet.operator_names import covers, patterns_of
 from braided.fleet.survey import Survey, group_reasons
 from braided.fleet.thresholds import LEVELS
 
-_LOOKS = 4  # at the leases, in a span
+_LOOKS = 4  # how often the leases are read in a span
 _RELEASED = 1 / 3
 """The part of a span after which a released lease can be taken; doubled by every further failure of the component.
 
 A peer to which the component is being moved takes the lease earlier."""
 
-_OFFERS_NOTHING = "offers it no more, or its Spark does not answer"
+_OFFERS_NOTHING = "no longer offers it, or its Spark does not answer"
 
 
 class Revive(Message):
-    """Take over a component after its last epoch, -1 if it never ran. A user's retry forgives earlier failures."""
+    """Take over a component after its last epoch, -1 if it never ran. A user's retry resets the count of failures."""
 
     component: str
     epoch: int
@@ -43,7 +43,7 @@ class Attempt:
 
 
 class Guardian:
-    """Part of every peer; acts for the components whose operator's key has no nearer peer that answers.
+    """Part of every peer; acts for the components to whose operator's key no other answering peer is nearer.
 
     Its view may be wrong, and two peers may both act as the guardian: only one of the hosts that they ask can create
     the next epoch.
@@ -58,10 +58,10 @@ class Guardian:
         self._observer = Observer(holding.span)
         self._reviving: set[str] = set()
         self._problems: dict[str, str] = {}
-        """Why a component does not run, as in the last event about it."""
+        """The reason why a component does not run, as in the last event about it."""
         self._moved: dict[str, int] = {}
         self._expired: dict[str, int] = {}
-        """The epoch of each component's last lease that was seen to expire."""
+        """The epoch of each component's last lease that has expired."""
         agent.on(Revive, self._revive)
 
     async def keep(self) -> None:
@@ -98,7 +98,9 @@ class Guardian:
                 return
             if beat.released is None and self._expired.get(job.name) != lease.epoch:
                 self._expired[job.name] = lease.epoch
-                self._holding.note(job.name, f"peer {lease.holder.name} has died or is cut off: its lease has expired")
+                self._holding.note(
+                    job.name, f"peer {lease.holder.name} has failed or is disconnected: its lease has expired"
+                )
         self._reviving.add(job.name)
         machine.spawn(self._give(job, lease))
 
@@ -107,7 +109,7 @@ class Guardian:
         return any(self._discovery.is_nearest(key_of(pattern)) for pattern in patterns_of(job.operator))
 
     async def _note_move(self, lease: Lease) -> None:
-        """Report to the watch where a component was before, so that it does not move back."""
+        """Tell the watch where a component was before, so that it does not move back."""
         name = lease.component
         if lease.epoch > max(0, self._moved.get(name, 0)):
             self._moved[name] = lease.epoch
@@ -117,7 +119,7 @@ class Guardian:
                 self._watch.moved(name, before.holder.node, lease.holder.node)
 
     async def _give(self, job: Job, lease: Lease | None) -> None:
-        """Ask one host after the other to take a component over; an event reports why none did."""
+        """Ask one host after the other to take over a component; an event reports why none did."""
         try:
             attempt = await self._find_host(job, Revive(job.name, _epoch(lease)), lease, self._holding.span)
         except (BraidedError, OSError) as error:
@@ -125,21 +127,23 @@ class Guardian:
         finally:
             self._reviving.discard(job.name)
         if attempt.host is None and attempt.problem != self._problems.get(job.name):
-            self._holding.note(job.name, f"no peer takes it over: {attempt.problem}")
+            self._holding.note(job.name, f"no peer could take it over: {attempt.problem}")
         self._problems[job.name] = attempt.problem
 
     async def retry(self, job: Job, patience: float, *, forgives: bool = True) -> Contact:
-        """Start a component at once that nobody runs; return who runs it.
+        """Start a component that does not run, at once; return its peer.
 
-        forgives : whether its failures so far no longer count.
+        forgives : whether to reset its count of failures.
         """
         machine, leases, name = self._agent.machine, self._holding.leases, job.name
         lease = await machine.blocking(leases.newest, name)
         if lease is not None and (await machine.blocking(leases.beat_of, lease)).released is None:
-            raise PeerError(f"component={name!r}: is not failed; it runs at {lease.holder.name}, or did until just now")
+            raise PeerError(
+                f"component={name!r}: has not failed; it runs at {lease.holder.name}, or did until recently"
+            )
         attempt = await self._find_host(job, Revive(name, _epoch(lease), forgives=forgives), lease, patience)
         if attempt.host is None:
-            raise PeerError(f"component={name!r}: no peer takes it over: {attempt.problem}")
+            raise PeerError(f"component={name!r}: no peer could take it over: {attempt.problem}")
         if attempt.problem:
             raise PeerError(f"peer {attempt.host.name}: {attempt.problem}")
         return attempt.host
@@ -158,11 +162,11 @@ class Guardian:
         return Attempt(None, group_reasons(refusals) or f"no peer offers operator {job.operator!r}")
 
     async def _candidates(self, job: Job, lease: Lease | None, refusals: dict[str, list[str]]) -> list[Contact]:
-        """Return the hosts that offer a component's operator, the best first; add why others cannot take it.
+        """Return the hosts that offer a component's operator, the best first; add the reasons why others cannot.
 
-        All peers are asked: reports of loads go to the peers responsible for what hosts offer, not to this one. The
-        jobs of a peer that has died have many guardians, which all see the same loads. Hosts whose loads are on one
-        level are therefore in another order for every component. The last holder comes last: it has failed.
+        All peers are asked: reports of loads go to the peers responsible for what hosts offer, not to this peer. The
+        jobs of a failed peer have many guardians, which all see the same loads. So hosts with the same load level are
+        in a different order for every component. The last holder comes last, because it has failed.
         """
         hosts = await self._survey.hosts_of([job.operator])
         described = await self._survey.describe(hosts)

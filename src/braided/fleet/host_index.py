@@ -12,25 +12,25 @@ MAX_TOLD = 100  # hosts in one reply, which must fit into a message
 
 
 class FindNodes(Message):
-    """Whom do you know near a key?"""
+    """Request the known nodes near a key."""
 
     key: str
 
 
 class Nodes(Message):
-    """These, nearest first."""
+    """The reply: nodes, nearest first."""
 
     contacts: tuple[Contact, ...]
 
 
 class FindHosts(Message):
-    """Who hosts the operator with this key?"""
+    """Request the hosts of the operator with this key."""
 
     key: str
 
 
 class Hosts(Message):
-    """These, each for so many seconds more."""
+    """The reply: hosts, each with the seconds until its entry expires."""
 
     hosts: tuple[Contact, ...]
     left: tuple[float, ...]
@@ -41,7 +41,7 @@ class Hosts(Message):
 
 
 class Register(Message):
-    """The sender hosts the operator with this key, for `ttl` seconds; 0 ends it. Nobody can register another."""
+    """Register the sender, and no other peer, as host of the operator with this key for `ttl` seconds; 0 ends this."""
 
     key: str
     ttl: float
@@ -58,15 +58,15 @@ def read_key(text: str) -> int:
 
 
 class HostIndex:
-    """Key to {host: expiry by this machine's clock}; bounded, the stalest host gives way."""
+    """Maps a key to {host: expiry by this machine's clock}; bounded: the oldest entry is evicted."""
 
     def __init__(self) -> None:
         self._keys: dict[int, dict[str, tuple[Contact, float]]] = {}
 
     def add(self, key: int, host: Contact, ttl: float, now: float) -> None:
-        """Register a host, or end that with a `ttl` of 0."""
+        """Register a host, or remove it with a `ttl` of 0."""
         if not 0 <= ttl <= MAX_TTL:
-            raise PeerError(f"{ttl=}: write seconds, {MAX_TTL:.0f} at most")
+            raise PeerError(f"{ttl=}: write at most {MAX_TTL:.0f} seconds")
         hosts = self._alive(key, now)
         if not ttl:
             hosts.pop(host.node, None)
@@ -74,19 +74,19 @@ class HostIndex:
         if key not in self._keys and len(self._keys) >= MAX_KEYS:
             self._sweep(now)
             if len(self._keys) >= MAX_KEYS:
-                raise PeerError(f"this peer holds {MAX_KEYS} keys already")
+                raise PeerError(f"this peer already holds {MAX_KEYS} keys, the most that it may")
         if len(hosts) >= MAX_HOSTS and host.node not in hosts:
             del hosts[min(hosts, key=lambda node: (hosts[node][1], node))]
         hosts[host.node] = (host, now + ttl)
         self._keys[key] = hosts
 
     def remove(self, node: str) -> None:
-        """Forget a host that is taken for dead, under all keys."""
+        """Remove a host that is considered failed, under all keys."""
         for hosts in self._keys.values():
             hosts.pop(node, None)
 
     def find(self, key: int, now: float) -> Hosts:
-        """Return the hosts of a key, those registered last first."""
+        """Return the hosts of a key, the last registered first."""
         newest = sorted(self._alive(key, now).values(), key=lambda entry: (-entry[1], entry[0].node))[:MAX_TOLD]
         return Hosts(tuple(host for host, _ in newest), tuple(expiry - now for _, expiry in newest))
 

@@ -1,10 +1,10 @@
-"""Who a peer is: keys and certificates from the fleet's token, for TLS 1.3 in which both sides prove themselves.
+"""The identity of a peer: keys and certificates from the fleet's token, for mutual authentication in TLS 1.3.
 
-The token is the fleet's secret. From it everybody who has it derives the same signing key, the fleet's authority. A
-peer makes a key of its own, which never leaves it, and a certificate that the authority has signed. Two peers accept
-each other if both certificates are of their fleet, and know each other by the hash of the public key in it.
+The token is the fleet's secret. Everybody who has it derives the same signing key from it: the fleet's authority. A
+peer creates its own key, which never leaves the peer, and a certificate signed by the authority. Two peers accept
+each other if both certificates are of their fleet, and identify each other by the hash of the public key in it.
 
-The standard library cannot make certificates: this needs the `cryptography` package (`braided[peers]`).
+The standard library cannot create certificates: this needs the `cryptography` package (`braided[peers]`).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from braided.errors import PeerError
 from braided.fleet.messages import check_name
 
 _SHORTEST = 32
-# Clocks of machines may differ, and a fleet is closed by giving it another token: no date of a certificate counts.
+# Clocks of machines may differ, and a new token replaces all certificates: their dates are not used.
 _SINCE, _UNTIL = datetime.datetime(2020, 1, 1), datetime.datetime(2120, 1, 1)
 _AUTHORITY = "braided fleet"
 
 
 class Token:
-    """The secret of a fleet; it shows itself in no text.
+    """The secret of a fleet; its text is never shown.
 
     >>> Token("x" * 32)
     Token(hidden)
@@ -37,7 +37,7 @@ class Token:
 
     def __init__(self, secret: str) -> None:
         if len(secret) < _SHORTEST:
-            raise PeerError(f"token: has {len(secret)} characters, fewer than {_SHORTEST}; let `new_token` make one")
+            raise PeerError(f"token: has {len(secret)} characters, fewer than {_SHORTEST}; create one with `new_token`")
         self.secret = secret
 
     def __repr__(self) -> str:
@@ -54,9 +54,9 @@ class Token:
         try:
             mode, text = path.stat().st_mode, path.read_text()
         except OSError as error:
-            raise PeerError(f"token file {path}: {error.strerror}; name the one that the first peer wrote") from error
+            raise PeerError(f"token file {path}: {error.strerror}; give the file that the first peer wrote") from error
         if mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise PeerError(f"token file {path}: others may read it; run chmod 600 {path}")
+            raise PeerError(f"token file {path}: other users can read it; run chmod 600 {path}")
         return cls(text.strip())
 
 
@@ -66,7 +66,7 @@ def new_token() -> Token:
 
 
 def node_of(certificate: bytes) -> str:
-    """Return the id of the node that a certificate (DER) is of: the SHA-1 of its public key."""
+    """Return the id of the node with a certificate (DER): the SHA-1 of its public key."""
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
@@ -76,7 +76,7 @@ def node_of(certificate: bytes) -> str:
 
 
 class Identity:
-    """A peer's key and certificate, new with every start, and the TLS settings of both sides."""
+    """A peer's key and certificate, new at every start, and the TLS settings of both sides."""
 
     def __init__(self, name: str, token: Token) -> None:
         check_name(name, "name")
@@ -93,19 +93,19 @@ class Identity:
         self._trusted = root.public_bytes(Encoding.PEM).decode()
         self.node = node_of(own.public_bytes(Encoding.DER))
         private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        # The ssl module takes keys from files alone.
+        # The ssl module reads keys only from files.
         with tempfile.TemporaryDirectory() as folder:
             chain = Path(folder) / "chain.pem"
             with os.fdopen(os.open(chain, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(private + own.public_bytes(Encoding.PEM))
             self.server = self._context(ssl.PROTOCOL_TLS_SERVER, chain)
             self.client = self._context(ssl.PROTOCOL_TLS_CLIENT, chain)
-        self.server.num_tickets = 0  # nothing is resumed
+        self.server.num_tickets = 0  # no session is resumed
 
     def _context(self, protocol: int, chain: Path) -> ssl.SSLContext:
         context = ssl.SSLContext(protocol)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        # Peers are known by their keys. Addresses change, and prove nothing.
+        # Peers are identified by their keys. Addresses change, and prove nothing.
         context.check_hostname = False
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(cadata=self._trusted)

@@ -1,13 +1,13 @@
-"""The states of a job of a fleet, as its holder knows them and as whoever reads the leases sees them.
+"""The states of a job of a fleet, for its holder and for readers of the leases.
 
 ```
  starting --> running <--> behind              its batches do not keep up with its input
                 |  ^
                 v  |
              failing (n times) --> failed      not started again by itself
- draining    it stops after its batch: it was paused, or its peer gives its jobs to others
+ draining    it stops after its batch: it was paused, or its peer moves its jobs to other peers
  paused      it does not run until it is resumed
- orphaned    nobody runs it: its peer has died, or has given it up, and no other has taken it yet
+ orphaned    no peer runs it: its peer has failed or released it, and no other has taken it over yet
 ```
 """
 
@@ -23,9 +23,9 @@ STATES: tuple[JobState, ...] = get_args(JobState)
 
 
 def state_of(lease: Lease | None, beat: Beat, pause: Pause | None, *, answers: bool) -> tuple[JobState, float]:
-    """Return a job's state and since when, 0 if that is not known.
+    """Return a job's state and since when; 0 if the time is not known.
 
-    answers : whether the holder of the lease does.
+    answers : whether the holder of the lease answers.
     """
     runs = lease is not None and beat.released is None
     if pause is not None:

@@ -20,7 +20,7 @@ Reader = Callable[[Any], Any]
 
 @dataclass_transform(frozen_default=True)
 class Record:
-    """A base class: subclasses become frozen dataclasses. Fields are of JSON's types, or tuples, dicts and records.
+    """A base class: subclasses become frozen dataclasses. Fields have JSON's types, or are tuples, dicts and records.
 
     >>> class Point(Record):
     ...     x: int
@@ -53,7 +53,7 @@ class Record:
         try:
             return cls(**fields)
         except TypeError:
-            raise PeerError(f"{cls.__name__}: has only the fields {sorted(fields)}") from None
+            raise PeerError(f"{cls.__name__}: required fields are missing; it has only {sorted(fields)}") from None
 
     @classmethod
     def from_bytes(cls, content: bytes, where: str, advice: str = "restore it from a copy") -> Self:
@@ -61,7 +61,7 @@ class Record:
         try:
             return cls.read(json.loads(content))
         except (ValueError, PeerError) as error:
-            raise PeerError(f"{where}: is damaged ({error}); {advice}") from error
+            raise PeerError(f"{where}: damaged ({error}); {advice}") from error
 
     @classmethod
     @cache
@@ -70,12 +70,12 @@ class Record:
         return {name: _reader(hints[name]) for name in cls.__dataclass_fields__}
 
     def to_bytes(self) -> bytes:
-        """Return the record as it is stored."""
+        """Return the record in its stored form."""
         return json.dumps(self, default=fields_of).encode()
 
 
 def fields_of(record: Record) -> dict[str, Any]:
-    """Return the fields of a record by name: what `json.dumps` needs to write it."""
+    """Return the fields of a record by name, for `json.dumps`."""
     return {name: getattr(record, name) for name in record.__dataclass_fields__}
 
 

@@ -1,4 +1,4 @@
-"""Launching an application: composed from what peers say of themselves, then started where the composition says."""
+"""Launching an application: it is composed from the reports of peers, then started at the chosen peers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from braided.fleet.survey import Survey
 
 
 class Launcher:
-    """Part of every peer: composes applications for whoever asks it.
+    """Part of every peer: composes applications on request.
 
-    root : where topics and checkpoints of new components are, on storage that all peers reach.
-    patience : seconds that a peer may take to start one: what reads its topic is started after it.
+    root : the folder for topics and checkpoints of new components, on storage that all peers can reach.
+    patience : seconds that a peer may take to start a component: readers of its topic are started after it.
     """
 
     def __init__(
@@ -34,21 +34,21 @@ class Launcher:
     async def start(
         self, application: Application, composition: Composition, contacts: Mapping[str, Contact]
     ) -> dict[str, str]:
-        """Start what a composition adds to the fleet, at the peers that it names, each after what it reads from.
+        """Start the components that a composition adds to the fleet, at its peers, each after those that it reads from.
 
-        Returns why components were not started there, by their names.
+        Return the reasons why components were not started there, by their names.
         """
         jobs = self.jobs(application, composition)
         problems: dict[str, str] = {}
         placed = [one for one in composition.placed if one.shared is None]
         for job, one in zip(jobs, placed, strict=True):
-            # Its guardian may see it first, and give it to another: as good, if not as near.
+            # Its guardian may see it first, and start it at another peer: valid, if not as near.
             await self._agent.machine.blocking(self._holding.jobs.add, job)
             reply = await self._agent.ask(contacts[one.node], Revive(job.name, -1), self._patience)
             if reply != Done() and not await self._runs_elsewhere(job, contacts[one.node]):
                 reason = reply.reason if isinstance(reply, Done) else "does not answer"
                 problems[job.name] = f"peer {contacts[one.node].name}: {reason}"
-                self._holding.note(job.name, f"not started where it was placed: {problems[job.name]}")
+                self._holding.note(job.name, f"not started at the chosen peer: {problems[job.name]}")
         return problems
 
     async def _runs_elsewhere(self, job: Job, host: Contact) -> bool:
@@ -82,13 +82,13 @@ class Launcher:
         return f"{self._root}/topics/{application.name}.{placed.step.name}"
 
     async def composed(self, application: Application) -> tuple[Composition, dict[str, Contact]]:
-        """Return where an application would run, and the peers that were asked, by their ids."""
+        """Return where an application would run, and the peers that answered, by their ids."""
         hosts = await self._survey.hosts_of({step.operator for step in application.steps})
         running, holders = await self._running()
         known = {contact.node: contact for contact in (*holders, *hosts)}
         described = await self._survey.describe(known.values())
         if not described:
-            raise PeerError("no peer answers; is this one connected?")
+            raise PeerError("no peer answers; check that this peer is connected")
         candidates = [
             Candidate(node, contact.name, report.offers, report.load, report.cores, report.latency)
             for node, (contact, report) in described.items()

@@ -17,16 +17,16 @@ from braided.fleet.job_states import JobState
 from braided.fleet.leases import FAILURES, SPAN, Beat, Lease, Leases, Position
 from braided.fleet.peer_loads import Measured
 
-_BEATS = 6  # in a span
+_BEATS = 6  # beats per span
 _EVENTS = 1000
 _STEADY = 10
-"""Spans that a component must run for until its earlier failures no longer count."""
+"""The number of spans that a component must run until its earlier failures no longer count."""
 _LONGEST = 1000  # characters of a cause
 
 
 @dataclass
 class Held:
-    """A lease of this peer. `renewed`: when the last beat that reached storage was begun; `started`: when it ran.
+    """A lease of this peer. `renewed`: the start of the last beat that reached storage; `started`: that of its run.
 
     failures, problem, state, since : see `Beat`.
     """
@@ -48,7 +48,7 @@ class Held:
 
 
 class LeaseHolder:
-    """Everything that this peer owns. Storage alone decides."""
+    """The components that this peer owns. Only storage decides the owner."""
 
     def __init__(
         self,
@@ -65,9 +65,9 @@ class LeaseHolder:
         self.leases = leases
         self.span = span
         self.is_closing = False
-        """Whether this peer takes no more components, because it is about to leave."""
+        """Whether this peer accepts no more components, because it is about to leave."""
         self.events: deque[Event] = deque(maxlen=_EVENTS)
-        """What happened to components here, the last thousand."""
+        """The last thousand events of components at this peer."""
         self._agent = agent
         self._log = log
         self._held: dict[str, Held] = {}
@@ -91,7 +91,7 @@ class LeaseHolder:
         """
         machine = self._agent.machine
         if job.name in self._held:
-            raise PeerError(f"component={job.name!r}: this peer has it already")
+            raise PeerError(f"component={job.name!r}: this peer already has it")
         lease = Lease(job.name, epoch, self._agent.contact, secrets.token_hex(8))
         held = self._held[job.name] = Held(job, lease, machine.now(), since=machine.time())
         try:
@@ -117,7 +117,7 @@ class LeaseHolder:
         except PeerError:
             self._drop(held)
             raise
-        if self._held.get(job.name) is not held:  # lost while it started
+        if self._held.get(job.name) is not held:  # its lease was lost while it started
             self.host.kill(job.name)
             raise PeerError(f"component={job.name!r}: epoch {epoch} was lost while it started")
         held.is_running, held.started = True, machine.now()
@@ -125,7 +125,7 @@ class LeaseHolder:
         machine.spawn(self._announce(held))
 
     async def _recall(self, held: Held) -> None:
-        """Take over the count of failures from the epoch before; begin with none where storage does not say."""
+        """Take over the count of failures from the previous epoch; start with none if storage has no count."""
         with contextlib.suppress(BraidedError, OSError):
             beat = await self._agent.machine.blocking(self.leases.beat_at, held.job.name, held.lease.epoch - 1)
             held.failures, held.problem = beat.failures, beat.problem
@@ -137,16 +137,16 @@ class LeaseHolder:
         held.failures, held.problem = held.failures + 1, why[:_LONGEST]
         self._set_state(held, "failed" if held.failures >= FAILURES else "failing")
         name = held.job.name
-        last = f", not started again until `braided fleet retry {name}`" if held.failures >= FAILURES else ""
+        last = f", not restarted until `braided fleet retry {name}`" if held.failures >= FAILURES else ""
         self.note(name, f"{what}, failure {held.failures} of {FAILURES}{last}: {why}")
 
     def check_open(self) -> None:
-        """Refuse what others want this peer to take, once it is about to leave."""
+        """Raise if this peer is about to leave, and so accepts no components."""
         if self.is_closing:
             raise PeerError(f"peer {self._agent.contact.name} is about to leave")
 
     async def give(self, name: str, *, state: JobState = "orphaned") -> Position:
-        """Stop a component between two batches and release its lease; return how far it has come.
+        """Stop a component between two batches and release its lease; return its position.
 
         state : its state from then on, until another peer has it.
         """
@@ -167,7 +167,7 @@ class LeaseHolder:
         return position
 
     async def restart(self, name: str) -> None:
-        """Stop a component between two batches and go on from there with the next epoch, unless another peer does."""
+        """Stop a component between two batches and continue it with the next epoch, unless another peer does."""
         held = self.held(name)
         if held is None:
             raise PeerError(f"component={name!r}: does not run here")
@@ -175,13 +175,13 @@ class LeaseHolder:
         await self.take_back(held.job, held.lease.epoch, position)
 
     async def _leave(self, name: str, why: str) -> None:
-        """Stop a component that was removed or paused; what fails is tried again with the next beat."""
+        """Stop a component that was removed or paused; a failure is retried with the next beat."""
         with contextlib.suppress(PeerError):
             await self.give(name)
             self.note(name, why)
 
     async def take_back(self, job: Job, epoch: int, position: Position | None) -> bool:
-        """Own a component again that was released at an epoch, unless another peer has taken it."""
+        """Take back a component that was released at an epoch, unless another peer has taken it."""
         lease = await self._agent.machine.blocking(self.leases.newest, job.name)
         if lease is None or lease.epoch < epoch:
             raise PeerError(f"component={job.name!r}: its lease of epoch {epoch} is missing; restore it from a copy")
@@ -193,7 +193,7 @@ class LeaseHolder:
         return True
 
     async def _release(self, held: Held, position: Position | None) -> None:
-        """Note in storage that this epoch has ended; other peers need not wait until it expires."""
+        """Record in storage that this epoch has ended, so that other peers need not wait until it expires."""
         held.is_released = True
         if position is None and not held.failures:
             self._set_state(held, "orphaned")
@@ -206,7 +206,7 @@ class LeaseHolder:
                 self.note(held.job.name, f"its lease could not be released, and must expire: {error}")
 
     async def _renew(self, held: Held) -> None:
-        """Raise the counter until the component leaves; stop it if another peer owns it, or storage does not answer."""
+        """Raise the counter until the component leaves; stop it if another peer owns it or storage does not answer."""
         machine, name = self._agent.machine, held.job.name
         self._guard(held)
         while self._held.get(name) is held:
@@ -217,7 +217,7 @@ class LeaseHolder:
                     self._lose(held, f"lost: another peer has epoch {newest.epoch if newest else None}")
                     return
                 if held.is_running and await machine.blocking(self.jobs.is_removed, name):
-                    machine.spawn(self._leave(name, "stopped, since it was removed"))
+                    machine.spawn(self._leave(name, "stopped, because it was removed"))
                 elif held.is_running and await machine.blocking(self.jobs.pause_of, name) is not None:
                     machine.spawn(self._leave(name, "paused"))
                 if held.is_running and begun - held.started >= _STEADY * self.span:
@@ -249,7 +249,7 @@ class LeaseHolder:
         return "behind" if held.is_behind else "running"
 
     async def _announce(self, held: Held) -> None:
-        """Write the state of a component as soon as it has changed; if that fails, the next beat does."""
+        """Write the state of a component as soon as it changes; if this fails, the next beat writes it."""
         with contextlib.suppress(BraidedError, OSError):
             await self._raise(held, self._agent.machine.now())
 
@@ -262,7 +262,7 @@ class LeaseHolder:
             held.state, held.since = state, self._agent.machine.time()
 
     def watched(self, measured: Measured) -> Measured:
-        """Take note of which components do not keep up with their input; return what was measured."""
+        """Record which components do not keep up with their input; return the measurements."""
         for part in measured.components:
             held = self._held.get(part.name)
             if held is not None and held.is_behind != part.is_behind:
@@ -271,19 +271,19 @@ class LeaseHolder:
         return measured
 
     async def close(self) -> None:
-        """Take no more components; those that are here are drained."""
+        """Accept no more components; those at this peer are draining."""
         self.is_closing = True
         for held in list(self._held.values()):
             await self._announce(held)
 
     async def reopen(self) -> None:
-        """Take components again."""
+        """Accept components again."""
         self.is_closing = False
         for held in list(self._held.values()):
             await self._announce(held)
 
     def _guard(self, held: Held) -> None:
-        """Stop the component if its lease has not been renewed for half a span, also while storage does not answer."""
+        """Stop the component if its lease has not been renewed for half a span, even while storage does not answer."""
         if self._held.get(held.job.name) is not held:
             return
         if self._agent.machine.now() - held.renewed >= self.span / 2:
@@ -308,7 +308,7 @@ class LeaseHolder:
             self._agent.machine.spawn(self._count_end(held, why))
 
     async def _count_end(self, held: Held, why: str) -> None:
-        """Count the end of a component as its failure, unless another peer has it by now, and release it."""
+        """Count the end of a component as a failure, unless another peer has it by now, and release it."""
         newest = None
         with contextlib.suppress(BraidedError, OSError):
             newest = await self._agent.machine.blocking(self.leases.newest, held.job.name)
@@ -326,7 +326,7 @@ class LeaseHolder:
             self._agent.machine.spawn(self._release(held, None))
 
     def note(self, component: str, what: str) -> None:
-        """Keep an event, also in storage where there is a log."""
+        """Record an event, also in storage if there is a log."""
         contact, now = self._agent.contact, self._agent.machine.time()
         self.events.append(
             Event(now, contact.name, component, what) if self._log is None else self._log(component, what)

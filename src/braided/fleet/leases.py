@@ -1,13 +1,13 @@
 """Leases: which peer owns a component, decided by storage. An epoch is a file that can be created only once.
 
 ```
- leases/NAME/000000000003.json   epoch 3 and who holds it
+ leases/NAME/000000000003.json   epoch 3 and its holder
  leases/NAME/000000000003.beat   a counter that its holder keeps raising
 ```
 
-No clock is compared with another machine's. An observer takes a lease for expired when its own monotonic clock has seen
-the same counter for T; the holder stops itself when it could not raise the counter for T/2. Neither makes anything
-exact: that is done by the topics, which accept no commit of an epoch once a higher one has claimed them.
+Clocks of different machines are not compared. For an observer a lease has expired when the counter has not changed for
+T by the observer's own monotonic clock. The holder stops the component when it could not raise the counter for T/2.
+Exactness does not depend on this: topics accept no commit of an epoch once a higher epoch has claimed them.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from braided.storage.files import Files
 SPAN = 30.0
 """T, in seconds."""
 FAILURES = 6
-"""Failures in a row after which a component is not started again until somebody asks for it."""
+"""Failures in a row after which a component is not restarted until a user retries it."""
 _FOLDER = "leases"
 
 R = TypeVar("R", bound=Record)
 
 
 class Position(Record):
-    """How far a component has come: its last committed batch, and the digest of the input that this covered."""
+    """The position of a component: its last committed batch, and the digest of this batch's input."""
 
     batch: int = -1
     offsets: str = ""
 
 
 class Lease(Record):
-    """One epoch of a component. `token` tells two attempts of one peer apart."""
+    """One epoch of a component. `token` distinguishes two attempts of one peer."""
 
     component: str
     epoch: int
@@ -45,12 +45,12 @@ class Lease(Record):
 
 
 class Beat(Record):
-    """The counter of a lease. The last one of a holder that has stopped says where.
+    """The counter of a lease. The last beat of a holder that has stopped has the position.
 
-    failures : how often the component has failed in a row, at this holder and those before it.
+    failures : how often the component has failed in a row, at this holder and earlier ones.
     problem : the cause of the last failure, in one line.
-    state : what the holder knows of the component, a `JobState`; the empty string before it has begun.
-    since : when that began, and `at` when this was written: seconds since 1970, by the holder's calendar.
+    state : the state of the component at the holder, a `JobState`; the empty string before it starts.
+    since : the start of this state; at : the time of writing. Seconds since 1970, by the holder's calendar.
     """
 
     counter: int
@@ -63,12 +63,12 @@ class Beat(Record):
 
     @property
     def is_failed(self) -> bool:
-        """Whether the component has failed so often that it is not started again by itself."""
+        """Whether the component has failed so often that it is not restarted automatically."""
         return self.released is not None and self.failures >= FAILURES
 
 
 class Leases:
-    """The leases below a directory that all peers reach."""
+    """The leases below a directory that all peers can reach."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -89,7 +89,7 @@ class Leases:
         """Return the lease of an epoch."""
         lease = self._read(_name(component, epoch), Lease)
         if lease is None or (lease.component, lease.epoch) != (component, epoch):
-            raise PeerError(f"{_name(component, epoch)}: is missing or of another lease; restore it from a copy")
+            raise PeerError(f"{_name(component, epoch)}: missing, or of another lease; restore it from a copy")
         return lease
 
     def take(self, lease: Lease) -> bool:
@@ -97,11 +97,11 @@ class Leases:
         name = _name(lease.component, lease.epoch)
         if self._files.create(name, lease.to_bytes()):
             return True
-        # A store may have created it and lost the answer.
+        # A store may have created the file although its answer was lost.
         return self._read(name, Lease) == lease
 
     def beat(self, lease: Lease, beat: Beat) -> None:
-        """Raise the counter; only the holder does that."""
+        """Raise the counter; only the holder does this."""
         self._files.replace(_beat_name(lease.component, lease.epoch), beat.to_bytes())
 
     def beat_of(self, lease: Lease) -> Beat:
@@ -118,16 +118,16 @@ class Leases:
 
 
 class Observer:
-    """Says which leases have expired, by one machine's monotonic clock."""
+    """Detects expired leases, by one machine's monotonic clock."""
 
     def __init__(self, span: float = SPAN) -> None:
         if not 0 < span < float("inf"):
-            raise PeerError(f"{span=}: write seconds above 0")
+            raise PeerError(f"{span=}: write a number of seconds above 0")
         self.span = span
         self._seen: dict[str, tuple[int, int, float]] = {}
 
     def expired(self, component: str, epoch: int, counter: int, now: float, part: float = 1.0) -> bool:
-        """Take what was just read of a lease; whether it has not changed for the whole span, or a part of it."""
+        """Take the current counter of a lease; return whether it stayed the same for the span, or a part of it."""
         before = self._seen.get(component)
         if before is None or before[:2] != (epoch, counter):
             self._seen[component] = (epoch, counter, now)

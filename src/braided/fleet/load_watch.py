@@ -1,7 +1,7 @@
-"""The watch of a responsible peer: finds hot spots among the hosts of its operators and decides what moves where.
+"""The watch of a responsible peer: finds hot spots among the hosts of its operators, and decides on moves.
 
 Synergy, section 3.1, with the classes that judge the workers inside a query (`balance/`): criterion 1 (overload),
-criterion 2 (imbalance), persistence, one migration of a peer at a time, no return without cause.
+criterion 2 (imbalance), persistence, one migration per peer at a time, no return without cause.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from braided.fleet.thresholds import Thresholds
 MAX_COMPONENTS = 4096
 _SPARE_NUMBERS = 100
 GAIN = 0.1
-"""The part of the hot peer's load that a move must take off the busier of the two."""
+"""The part of the hot peer's load by which a move must reduce the load of the busier of the two."""
 
 
 @dataclass(frozen=True)
 class Move:
-    """A component that should go from one peer to another, and why."""
+    """A component that should move from one peer to another, and the reason."""
 
     component: str
     source: Contact
@@ -37,7 +37,7 @@ class Move:
 class Watch:
     """Part of every peer; acts for the operators to whose keys no other peer is nearer.
 
-    carry_out : moves a component; returns, once that has ended, whether it moved.
+    carry_out : moves a component; returns at the end whether it moved.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Watch:
     ) -> None:
         self.loads = ReportedLoads()
         self.note: Callable[[str, str], None] = lambda component, what: None
-        """Called with what it decides, and with peers that it no longer hears of."""
+        """Called with decisions, and with peers that no longer report."""
         self._discovery = discovery
         self._carry_out = carry_out
         self._period = period
@@ -63,13 +63,13 @@ class Watch:
         discovery.agent.on(LoadUpdate, self._update)
 
     async def keep(self) -> None:
-        """Judge once a period, for ever."""
+        """Judge once per period, for ever."""
         while True:
             await self._discovery.agent.machine.sleep(self._period)
             self.step()
 
     def moved(self, component: str, source: str, target: str) -> None:
-        """Take note of a move that others decided: `source` and `target` are ids of peers."""
+        """Record a move that others decided: `source` and `target` are ids of peers."""
         number = self._number(component)
         if number is not None:
             self._version += 1
@@ -77,7 +77,7 @@ class Watch:
             self._migrations.end(self._version)
 
     def step(self) -> list[Move]:
-        """Judge the hosts of every operator that this peer acts for; begin what is decided, and return it."""
+        """Judge the hosts of every operator that this peer acts for; start the decided moves, and return them."""
         for contact in self.loads.period():
             self._discovery.index.remove(contact.node)
             self._discovery.agent.machine.spawn(self._note_silence(contact))
@@ -96,9 +96,9 @@ class Watch:
         return decided
 
     async def _note_silence(self, contact: Contact) -> None:
-        """Report a peer that is not heard of, if it has not just found peers nearer than this one to report to."""
+        """Report a peer that no longer reports, unless it has just found nearer peers to report to."""
         if not await self._discovery.answers(contact):
-            self.note("", f"peer {contact.name} has reported nothing for {SILENCE} periods and does not answer")
+            self.note("", f"peer {contact.name} has not reported for {SILENCE} periods and does not answer")
 
     def _judge(self, pattern: str, nodes: list[str]) -> Move | None:
         rule = self._rules.setdefault(pattern, self._rule())
@@ -117,17 +117,17 @@ class Watch:
         self.note(component, f"decided to move it from {move.source.name} to {move.target.name}: {move.reason}")
         self._version += 1
         self._migrations.begin(self._version, [(self._components[component], hot.worker, target)])
-        # What is measured until the move shows in the loads is no reason to move more.
+        # Loads measured before the move takes effect must not cause further moves.
         self._rules = {}
         self._discovery.agent.machine.spawn(self._move(self._version, move))
         return move
 
     def _choose(self, pattern: str, hot: HotSpot, in_use: list[int], names: dict[int, str]) -> tuple[str, int] | None:
-        """Return which component of the hot peer goes to which, so that the busier of the two is least busy after it.
+        """Return which component of the hot peer moves to which peer, so that the busier of the two is least busy then.
 
-        The paper moves from the most to the least loaded. Components come in lumps: one that would only make the target
-        as hot as the source is now stays where it is. Of those that relieve about as much the lightest goes: it is soon
-        there and has little to catch up with, while the heaviest, moved, falls behind by all that comes meanwhile.
+        The paper moves from the most to the least loaded. Components cannot be divided: one that would only make the
+        target as hot as the source is now does not move. Of those that relieve about equally, the lightest moves: it
+        moves quickly and has little to catch up with, while the heaviest would fall behind by all rows of the meantime.
         """
         averages = self.loads.of(list(self._hosts))
         current, average = averages.over(1), averages.over(5)
@@ -156,7 +156,7 @@ class Watch:
         return Done()
 
     def _renumber(self, hosts: int) -> None:
-        """Start numbers anew when most are of peers and components that are gone: a restarted peer is a new one."""
+        """Restart the numbering when most numbers belong to lost peers and components."""
         full = len(self._components) >= MAX_COMPONENTS or len(self._hosts) > 2 * hosts + _SPARE_NUMBERS
         if full and not self._migrations.busy:
             self._hosts, self._components, self._rules = {}, {}, {}
@@ -166,7 +166,7 @@ class Watch:
         return self._hosts.setdefault(node, len(self._hosts))
 
     def _number(self, component: str) -> int | None:
-        """Return a component's number; None for more than can be watched at once."""
+        """Return a component's number; None if too many are watched already."""
         if component not in self._components and len(self._components) >= MAX_COMPONENTS:
             return None
         return self._components.setdefault(component, len(self._components))

@@ -1,4 +1,4 @@
-"""The optimisation master: one of the peers, which improves the placement of all components now and then (EBS, 4.3)."""
+"""The optimisation master: a peer that improves the placement of all components from time to time (EBS, 4.3)."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ NAME = "braided.placement"
 """The peer nearest to the key of this name is the master."""
 INTERVAL = 60.0
 HEADROOM = FLOOR
-"""The part of a peer's cores that a placement may use: with more of them the watch may find the peer hot, and take off
-again what was put there."""
+"""The part of a peer's cores that a placement may use: with more, the watch may find the peer hot, and move away what
+was placed there."""
 COST = 100.0
-"""What a move must gain in fitness: 50 events a second that need not travel any more, counted there and back."""
+"""The fitness that a move must gain: 50 events per second that no longer cross the network, counted twice."""
 LIMIT = 3
-"""Moves after one search."""
+"""The most moves after one search."""
 REST = 5
-"""Intervals for which a component stays where somebody has moved it: else what relieves a hot peer would be undone."""
+"""Intervals for which a moved component stays at its peer: otherwise moves away from a hot peer would be undone."""
 
 
 class Master:
-    """Part of every peer; acts where no other is nearer to the key of its name. See `search` for the time it takes."""
+    """Part of every peer; acts if no other peer is nearer to the key of its name. For its time see `search`."""
 
     def __init__(
         self,
@@ -66,10 +66,10 @@ class Master:
                 try:
                     await self.step()
                 except (BraidedError, OSError) as error:
-                    self._peer.holding.note("", f"the placement was not improved: {error}")
+                    self._peer.holding.note("", f"could not improve the placement: {error}")
 
     async def step(self) -> list[Move]:
-        """Look at all components once, search, and carry out what is worth it; return what has moved."""
+        """Look at all components once, search, and carry out the worthwhile moves; return those that succeeded."""
         machine, leases = self._peer.agent.machine, self._peer.holding.leases
         jobs, homes, epochs = [], [], {}
         for name in await machine.blocking(self._peer.holding.jobs.names):
@@ -96,12 +96,12 @@ class Master:
             reason = f"placement: fitness {problem.fitness(now[None, :])[0]:.0f}, {best.fitness:.0f} found"
             move = Move(jobs[component].name, hosts[source][0], hosts[target][0], reason)
             if not await self._peer.migrator.order(move):
-                break  # what comes next was chosen on top of this one
+                break  # the next moves assume this one
             moved.append(move)
         return moved
 
     def _resting(self, epochs: dict[str, int]) -> set[str]:
-        """Take the newest epochs; return the components whose epoch began so lately that they stay where they are."""
+        """Take the newest epochs; return the components that must stay because their epoch started recently."""
         now, known = self._peer.agent.machine.now(), self._epochs
         self._epochs = {}
         for name, epoch in epochs.items():
@@ -117,10 +117,10 @@ def make_problem(
     resting: Collection[str] = (),
     headroom: float = HEADROOM,
 ) -> Problem:
-    """Return the placement problem of components on peers, by what they have measured; some stay where they are."""
+    """Return the placement problem of components on peers, from their measurements; some components must stay."""
     measured = {part.name: (part, report) for _, report in hosts for part in report.components}
     if not jobs:
-        raise PeerError("jobs: give at least one")
+        raise PeerError("jobs: none given; give at least one")
     cpu, rate = np.zeros(len(jobs)), np.zeros(len(jobs))
     for place, job in enumerate(jobs):
         if job.name in measured:
@@ -137,7 +137,7 @@ def make_problem(
     for place, (_, report) in enumerate(hosts):
         own = sum(part.load for part in report.components)
         limits[place] = report.cores * (headroom - max(0.0, report.load - own))
-        # What runs there now may stay: to relieve hot peers is the watch's work.
+        # Components that run there now may stay: relieving hot peers is the task of the watch.
         limits[place] = max(0.0, limits[place], float(cpu[now == place].sum()))
         for far, (contact, _) in enumerate(hosts):
             latency[place, far] = report.latency.get(contact.node, 0.0) if far != place else 0.0

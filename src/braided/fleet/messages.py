@@ -20,9 +20,9 @@ _ADDRESS = re.compile(r"[A-Za-z0-9.:\[\]-]{1,255}:[0-9]{1,5}")
 
 
 class Contact(Record):
-    """How a peer is reached.
+    """The address of a peer.
 
-    node : its id, 40 hex digits: the SHA-1 of the public key in its certificate, so that nobody can take another's.
+    node : its id, 40 hex digits: the SHA-1 of the public key in its certificate, so that no peer can use another's id.
     """
 
     node: str
@@ -43,9 +43,9 @@ class Contact(Record):
 
 
 def check_name(name: str, what: str) -> None:
-    """Refuse what cannot be the name of a peer, an operator or a component; they become names of files too."""
+    """Refuse what cannot be the name of a peer, an operator or a component; the names are also used for files."""
     if not _NAME.fullmatch(name):
-        rule = "letters, digits, dots, dashes and underscores, a letter or digit first, 100 at most"
+        rule = "letters, digits, dots, dashes and underscores, a letter or digit first, at most 100"
         raise PeerError(f"{what}={name[:80]!r}: write {rule}")
 
 
@@ -53,7 +53,7 @@ _KINDS: dict[str, type[Message]] = {}
 
 
 class Message(Record):
-    """What a peer sends. Every subclass is a kind of message, by its name."""
+    """A message between peers. Every subclass is a kind of message, identified by its name."""
 
     def __init_subclass__(cls, is_kind: bool = True) -> None:
         super().__init_subclass__()
@@ -62,7 +62,7 @@ class Message(Record):
 
 
 class Request(Message, is_kind=False):
-    """What a user asks of a peer. Whoever sends it is no peer, and is not remembered as one."""
+    """A request of a user to a peer. Its sender is not a peer, and is not stored as a contact."""
 
 
 M = TypeVar("M", bound=Message)
@@ -75,7 +75,7 @@ def kinds() -> dict[str, type[Message]]:
 
 @dataclass(frozen=True)
 class Envelope:
-    """A message with its sender. A reply has the number of what it replies to."""
+    """A message with its sender. A reply has the number of its request."""
 
     sender: Contact
     number: int
@@ -84,7 +84,7 @@ class Envelope:
 
 
 def encode(envelope: Envelope) -> bytes:
-    """Return an envelope as it travels."""
+    """Return an envelope in the form that is sent."""
     content = {
         "version": VERSION,
         "kind": type(envelope.message).__name__,
@@ -108,7 +108,7 @@ class _Header(Record):
 
 
 def decode(frame: bytes) -> Envelope:
-    """Return what a frame says; `PeerError` for everything that is not one of our messages."""
+    """Return the envelope in a frame; `PeerError` for everything that is not one of our messages."""
     if len(frame) > LIMIT:
         raise PeerError(f"a message of {len(frame)} bytes, more than {LIMIT}")
     try:
@@ -123,7 +123,7 @@ def decode(frame: bytes) -> Envelope:
         raise PeerError(f"version={header.version}: this peer speaks version {VERSION}; upgrade the older one")
     kind = _KINDS.get(header.kind)
     if kind is None:
-        raise PeerError(f"kind={header.kind[:80]!r}: no such message")
+        raise PeerError(f"kind={header.kind[:80]!r}: unknown message")
     return Envelope(header.sender, header.number, header.is_reply, kind.read(body))
 
 
@@ -132,16 +132,16 @@ def _refuse(text: str) -> NoReturn:
 
 
 class Ping(Message):
-    """Are you there?"""
+    """Ask a peer whether it answers."""
 
 
 class Done(Message):
-    """Yes; or no, and why not."""
+    """The reply yes; or no, with the reason."""
 
     ok: bool = True
     reason: str = ""
 
 
 def expect(reply: Message | None, kind: type[M]) -> M | None:
-    """Return a reply if it came and is of the kind that was asked for."""
+    """Return a reply if it came and is of the expected kind."""
     return reply if isinstance(reply, kind) else None

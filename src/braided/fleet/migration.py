@@ -3,18 +3,19 @@
 ```
  responsible peer        source                          target
     1 decision ------------>|                               |
-                            | 2 request ------------------->|  rehearses on a clone, into no sink
+                            | 2 request ------------------->|  rehearses on a clone, without a sink
                             |<-------------------- 3 reply  |
           stops after a batch, releases its lease           |
                             | 4 update: epoch, position --->|  takes the next epoch, claims the topics,
-                            |<------------- 5 update reply  |  goes on from exactly there
-    |<----------------- 6 end  forgets the component        |
+                            |<------------- 5 update reply  |  continues from exactly there
+    |<----------------- 6 end  drops the component          |
 ```
 
-In the paper the update goes to the components upstream. Here those know nothing of it: components are coupled by
-topics, and the source's position in them is the sequence number of its last tuple. Until phase 4 the source runs on and
-any failure leaves it so. After it, whoever creates the next epoch in storage owns the component: the target, or the
-source that takes it back, or, if both die, whom a guardian chooses once the lease has expired.
+In the paper the update goes to the components upstream. Here those are not involved: components are connected by
+topics, and the source's position in them is the sequence number of its last tuple. Until phase 4 the source continues
+to run, and a failure does not change this. After phase 4, the peer that creates the next epoch in storage owns the
+component: the target, or the source that takes it back, or, if both fail, a peer that a guardian chooses once the lease
+has expired.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from braided.fleet.load_watch import Move
 from braided.fleet.messages import Contact, Done, Message, Ping, expect
 
 REHEARSAL = 600.0
-"""Seconds that a target may take to rehearse. The source runs on meanwhile, so a slow one costs nothing."""
+"""Seconds that a target may take to rehearse. The source continues to run, so a slow rehearsal costs nothing."""
 START = 120.0
-"""Seconds that a target may take to start: nobody runs the component meanwhile."""
-_ATTEMPTS = 2  # of a request or an update whose reply does not come
-_ASKED = 12  # times within START a target is asked how far it is: one that has died is given up after 40 s
+"""Seconds that a target may take to start: in this time the component does not run."""
+_ATTEMPTS = 2  # to send a request or an update without a reply
+_ASKED = 12  # how often within START a target is asked for its state: a failed one is abandoned after 40 s
 
 
 class MigrationDecision(Message):
@@ -47,14 +48,14 @@ class MigrationDecision(Message):
 
 
 class MigrationRequest(Message):
-    """Phase 2: get ready to take over what the sender owns with this epoch."""
+    """Phase 2: prepare to take over the component that the sender owns with this epoch."""
 
     component: str
     epoch: int
 
 
 class MigrationReply(Message):
-    """Phase 3: the target has rehearsed and is ready; or why it is not, and whether it is still at it."""
+    """Phase 3: the target has rehearsed and is ready; or the reason why not, and whether it is still rehearsing."""
 
     ok: bool
     reason: str = ""
@@ -62,7 +63,7 @@ class MigrationReply(Message):
 
 
 class MigrationUpdate(Message):
-    """Phase 4: the sender has stopped; its epoch, and how far it has come."""
+    """Phase 4: the sender has stopped; its epoch and its position."""
 
     component: str
     epoch: int
@@ -70,7 +71,7 @@ class MigrationUpdate(Message):
 
 
 class MigrationUpdateReply(Message):
-    """Phase 5: the target owns the component and runs it; or why not."""
+    """Phase 5: the target owns the component and runs it; or the reason why not."""
 
     ok: bool
     reason: str = ""
@@ -85,7 +86,7 @@ class MigrationEnd(Message):
 
 
 class Migrator:
-    """Both sides of a migration, and the side of who decided it. A peer takes part in one at a time.
+    """Both sides of a migration, and the side of the peer that decided it. A peer takes part in one at a time.
 
     rehearsal, start : seconds that a target may take for either.
     """
@@ -109,14 +110,14 @@ class Migrator:
         agent.on(MigrationUpdate, self._updated)
         agent.on(MigrationEnd, self._ended)
 
-    # Who decides.
+    # The deciding peer.
 
     async def order(self, move: Move) -> bool:
-        """Have a component moved; return whether it has, once that is known."""
+        """Have a component moved; return whether it has moved, once this is known."""
         return (await self.carry_out(move)).ok
 
     async def carry_out(self, move: Move) -> MigrationEnd:
-        """Have a component moved; return whether it has, or why not."""
+        """Have a component moved; return whether it has moved, or the reason why not."""
         key = (move.source.node, move.component)
         if key in self._ends:
             return MigrationEnd(move.component, False, "it is being moved")
@@ -138,10 +139,10 @@ class Migrator:
                 now = await self._newest(move.component)
                 if now is None or now == before or now.holder.node == move.source.node:
                     continue
-                # The source says so when it is sure. If it has died, storage knows who goes on.
+                # The source reports this when it is sure. If it has failed, storage has the peer that continues.
                 if await self._agent.ask(move.source, Ping()) is None and not end.done():
                     is_there = now.holder.node == move.target.node
-                    why = "" if is_there else f"peer {move.source.name} has died; {now.holder.name} goes on"
+                    why = "" if is_there else f"peer {move.source.name} has failed; {now.holder.name} continues"
                     return MigrationEnd(move.component, is_there, why)
             return report
         finally:
@@ -163,9 +164,11 @@ class Migrator:
         held = self._holding.held(decision.component)
         if held is None or held.is_leaving:
             name = self._agent.contact.name
-            return Done(False, f"component={decision.component!r}: does not run at {name} now; look at status")
+            return Done(
+                False, f"component={decision.component!r}: does not run at {name} now; see braided fleet status"
+            )
         if decision.target.node == self._agent.contact.node:
-            return Done(False, f"component={decision.component!r}: is here already")
+            return Done(False, f"component={decision.component!r}: is already here")
         if self.under_way is not None:
             return Done(False, f"a migration of {self.under_way} is under way: the first decision counts")
         self.under_way = decision.component
@@ -187,7 +190,7 @@ class Migrator:
             self._agent.tell(decider, end)
 
     async def _hand_over(self, decision: MigrationDecision, job: Job, epoch: int) -> str:
-        """Do phases 2 to 5; return why the component has not moved, nothing if it has."""
+        """Do phases 2 to 5; return why the component has not moved, the empty string if it has."""
         target = decision.target
         ready = await self._request(target, MigrationRequest(job.name, epoch))
         if ready is None or not ready.ok:
@@ -200,13 +203,13 @@ class Migrator:
                 break
         if answer is not None and answer.ok:
             return ""
-        # Storage knows whose it is: this peer's if it can create the next epoch.
+        # Storage decides the owner: this peer, if it can create the next epoch.
         if not await self._holding.take_back(job, epoch, position):
             return ""
         return f"taken back from {target.name}: {answer.reason if answer else 'no reply to the update'}"
 
     async def _request(self, target: Contact, request: MigrationRequest) -> MigrationReply | None:
-        """Ask a target to rehearse, and again as long as it says that it does; None if it does not answer."""
+        """Ask a target to rehearse, and ask again while it reports that it does; None if it does not answer."""
         machine = self._agent.machine
         silences, ends = 0, machine.now() + self._rehearsal + self._start
         while silences < _ATTEMPTS and machine.now() < ends:
@@ -222,10 +225,10 @@ class Migrator:
     # The target.
 
     async def _requested(self, sender: Contact, request: MigrationRequest) -> Message:
-        """Rehearse, and answer when that is done; or, while it takes long, that it is under way."""
+        """Rehearse, and answer at the end; if it takes long, answer that it is under way."""
         name, key = request.component, (sender.node, request.component, request.epoch)
         if self._is_ready(sender, name, request.epoch):
-            return MigrationReply(True)  # asked again
+            return MigrationReply(True)  # a repeated request
         if key not in self._rehearsing:
             if self.under_way is not None:
                 return MigrationReply(False, f"a migration of {self.under_way} is under way at the target")
@@ -233,7 +236,7 @@ class Migrator:
             self._rehearsing[key] = asyncio.get_running_loop().create_future()
             self._agent.machine.spawn(self._rehearse(*key))
         reply = await self._agent.within(self._rehearsing[key], self._asked)
-        return reply or MigrationReply(False, "it rehearses", is_under_way=True)
+        return reply or MigrationReply(False, "it is rehearsing", is_under_way=True)
 
     async def _rehearse(self, node: str, name: str, epoch: int) -> None:
         machine, begun = self._agent.machine, self._agent.machine.now()
@@ -260,7 +263,7 @@ class Migrator:
         return name in self._ready and self._ready[name][:2] == (sender.node, epoch)
 
     async def _updated(self, sender: Contact, update: MigrationUpdate) -> Message:
-        if update.component in self._starting:  # asked again
+        if update.component in self._starting:  # a repeated request
             return await asyncio.shield(self._starting[update.component])
         held = self._holding.held(update.component)
         if held is not None and held.lease.epoch == update.epoch + 1:

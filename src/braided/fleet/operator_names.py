@@ -15,14 +15,14 @@ MAX_LENGTH = 100
 def check_operator(name: str) -> str:
     """Return the name of an operator, or refuse it."""
     if not isinstance(name, str) or len(name) > MAX_LENGTH or not _OPERATOR.fullmatch(name):
-        raise PeerError(f"operator={str(name)[:120]!r}: write parts with dots between them, as in 'join.window'")
+        raise PeerError(f"operator={str(name)[:120]!r}: write parts separated by dots, such as 'join.window'")
     return name
 
 
 def check_pattern(pattern: str) -> str:
     """Return the name of an operator, or an alias for all with a prefix; or refuse it."""
     if not isinstance(pattern, str) or len(pattern) > MAX_LENGTH or not _PATTERN.fullmatch(pattern):
-        raise PeerError(f"hosts={str(pattern)[:120]!r}: write an operator's name, or a prefix as in 'join.*'")
+        raise PeerError(f"hosts={str(pattern)[:120]!r}: write an operator's name, or a prefix such as 'join.*'")
     return pattern
 
 
@@ -36,7 +36,7 @@ def covers(pattern: str, name: str) -> bool:
 
 
 def patterns_of(name: str) -> tuple[str, ...]:
-    """Return everything that covers a name, the name first.
+    """Return the name and all patterns that cover it.
 
     >>> patterns_of("join.window.phone")
     ('join.window.phone', 'join.window.*', 'join.*', '*')

@@ -1,4 +1,4 @@
-"""Loads: a peer reports its own when it changes level, and now and then as a sign of life (Synergy, section 3.1)."""
+"""Loads: a peer reports its load when this changes level, and otherwise as a heartbeat (Synergy, section 3.1)."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from braided.fleet.thresholds import Thresholds
 PERIOD = 5.0
 """Seconds between two measurements."""
 MAX_TOLD = 100
-"""Components in one message: with the longest names they fit."""
+"""The most components in one message: they fit even with the longest names."""
 ALIVE = 12
-"""Periods after which a peer reports although nothing has changed: a minute."""
+"""Periods after which a peer reports even if nothing has changed: a minute."""
 SILENCE = int(2.5 * ALIVE)
-"""Periods after which a peer that reports nothing is forgotten."""
+"""Periods after which a peer that does not report is removed."""
 
 
 class ComponentLoad(Record):
     """One component of a peer.
 
     load : its CPU over the peer's cores.
-    busy : the time of a batch over the trigger's interval; above 1 it falls behind.
-    backlog : rows that wait; None where a source does not tell. rate : rows that it writes, a second; None if unknown.
+    busy : the time of a batch divided by the trigger's interval; above 1 it falls behind.
+    backlog : rows that wait; None if a source does not report this. rate : rows written per second; None if unknown.
     is_behind : whether it does not keep up with its input.
     """
 
@@ -46,7 +46,7 @@ class ComponentLoad(Record):
 
 
 class LoadUpdate(Message):
-    """The sender's load, averaged over 1, 5 and 15 periods, and what its components take of it.
+    """The sender's load, averaged over 1, 5 and 15 periods, and its components' shares of it.
 
     hosts : the names or patterns of operators that it can host.
     """
@@ -57,14 +57,14 @@ class LoadUpdate(Message):
 
     def __post_init__(self) -> None:
         if len(self.loads) != len(HORIZONS) or min(self.loads) < 0:
-            raise PeerError(f"loads={self.loads!r}: write {len(HORIZONS)} loads, none below 0")
+            raise PeerError(f"loads={self.loads!r}: write {len(HORIZONS)} loads of 0 or more")
         for pattern in self.hosts:
             check_pattern(pattern)
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a peer finds out about itself in one period: CPU of its process tree over its cores."""
+    """The measurements of a peer in one period: CPU of its process tree, divided by its cores."""
 
     load: float
     components: tuple[ComponentLoad, ...] = ()
@@ -78,7 +78,7 @@ def largest(components: tuple[ComponentLoad, ...]) -> tuple[ComponentLoad, ...]:
 class LoadReporter:
     """Measures a peer once a period and reports to the peers responsible for what it hosts.
 
-    `measure` must be quick; what takes time is done by a thread of the host's own, so that a busy peer reports too.
+    `measure` must be quick; a thread of the host does the slow work, so that a busy peer can report too.
     """
 
     def __init__(
@@ -90,10 +90,10 @@ class LoadReporter:
         thresholds: Thresholds | None = None,
     ) -> None:
         if not 0 < period < float("inf"):
-            raise PeerError(f"{period=}: write seconds above 0")
+            raise PeerError(f"{period=}: write a number of seconds above 0")
         self.period = period
         self.sent = 0
-        """Messages so far."""
+        """The number of messages so far."""
         self._thresholds = thresholds or Thresholds()
         self._discovery = discovery
         self._measure = measure
@@ -109,12 +109,12 @@ class LoadReporter:
             await self.step()
 
     async def step(self) -> None:
-        """Measure once, and report if there is something to say."""
+        """Measure once, and report if there is news."""
         measured = self._measure()
         self._averages.add(np.array([measured.load]))
         levels = self._thresholds.levels
         level = levels.level(measured.load, self._level)
-        # Which component of a busy peer is the one to move may change while the peer's own load does not.
+        # The best component to move from a busy peer may change even if the peer's load does not.
         is_busy = measured.load >= self._thresholds.busy
         components = {
             part.name: levels.level(part.load, self._components.get(part.name)) if is_busy else None
@@ -124,7 +124,7 @@ class LoadReporter:
             self._level, self._components = level, components
             self._quiet = {}
         holders = {holder.node: holder for held in self._discovery.registered.values() for holder in held}
-        # Who is responsible only now, or did not answer, has heard nothing of this level.
+        # Peers that are newly responsible, or did not answer, do not know this level.
         self._quiet = {node: self._quiet[node] + 1 for node in self._quiet if node in holders}
         due = [node for node in sorted(holders) if self._quiet.get(node, ALIVE) >= ALIVE]
         if not due:
@@ -140,10 +140,10 @@ class LoadReporter:
 
 
 class ReportedLoads:
-    """What a responsible peer knows of the loads of others.
+    """The loads of other peers, at a responsible peer.
 
-    As long as a peer says nothing, its load is still within the level that it last reported. So every period adds the
-    last load once more to its averages: an overload that lasts is seen to last, without a message.
+    As long as a peer does not report, its load is still within the last reported level. So every period adds the last
+    load once more to its averages: a lasting overload is detected without messages.
     """
 
     def __init__(self) -> None:
@@ -159,7 +159,7 @@ class ReportedLoads:
         self._quiet[sender.node] = 0
 
     def period(self) -> list[Contact]:
-        """Go on by a period; return the peers that have been silent for too long, and forget them."""
+        """Advance by one period; remove and return the peers that have been silent for too long."""
         silent = []
         for node in sorted(self._last):
             contact, update = self._last[node]
@@ -172,7 +172,7 @@ class ReportedLoads:
         return silent
 
     def forget(self, node: str) -> None:
-        """Forget a peer."""
+        """Remove a peer."""
         self._averages.pop(node, None)
         self._last.pop(node, None)
         self._quiet.pop(node, None)
@@ -182,12 +182,12 @@ class ReportedLoads:
         return {node: self._last[node] for node in sorted(self._last)}
 
     def of(self, nodes: list[str]) -> HostAverages:
-        """Return the averages of peers by their places in the list; who is unknown has no load."""
+        """Return the averages of peers by their places in the list; an unknown peer has no load."""
         return HostAverages([self._averages.get(node) or LoadAverages(1) for node in nodes])
 
 
 class HostAverages:
-    """Averages of peers, numbered, as the rule for hot spots takes them."""
+    """Averages of numbered peers, in the form that the rule for hot spots takes."""
 
     def __init__(self, hosts: list[LoadAverages]) -> None:
         self._hosts = hosts

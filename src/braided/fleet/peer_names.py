@@ -1,10 +1,10 @@
-"""The names of peers: which peer has which, decided by storage. Two that start at the same time cannot have the same.
+"""The names of peers, decided by storage: two peers that start at the same time cannot get the same name.
 
 ```
- peers/NAME/000000000003.json   the third peer with this name, and how it is reached
+ peers/NAME/000000000003.json   the third peer with this name, and its address
 ```
 
-A name is free again when the last peer that had it does not answer any more.
+A name is free again when the last peer with it no longer answers.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from braided.fleet.requests import WhichStorage
 from braided.storage.files import Files
 
 _FOLDER = "peers"
-_ASKED = 2  # times, since a message may be lost
+_ASKED = 2  # how often, since a message may be lost
 
 
 class PeerNames:
-    """The name of one peer, whose agent asks others whether they are there."""
+    """The name of one peer, whose agent asks earlier holders whether they still run."""
 
     def __init__(self, agent: Agent, files: Files) -> None:
         self._agent = agent
         self._files = files
 
     async def claim(self) -> None:
-        """Take the name of this peer; `PeerError` with the address of the one that has it."""
+        """Take the name of this peer; `PeerError` with the address of another peer that has it."""
         while True:
             number = await self.check() + 1
             content = self._agent.contact.to_bytes()
@@ -38,7 +38,7 @@ class PeerNames:
                 return
 
     async def check(self) -> int:
-        """Refuse the name if a peer that answers has it; return how many peers have had it."""
+        """Refuse the name if an answering peer has it; return how many peers have had it."""
         me = self._agent.contact
         files = await self._agent.machine.blocking(self._files.names, f"{_FOLDER}/{me.name}")
         number = max((int(file[:12]) for file in files if file.endswith(".json")), default=0)
@@ -49,7 +49,7 @@ class PeerNames:
         return number
 
     async def _is_there(self, holder: Contact) -> bool:
-        # A question of users: whoever asks it is not remembered as a peer, which it may never become.
+        # A request as from a user: the receiver does not store its sender as a peer, which it may never become.
         for _ in range(_ASKED):
             if await self._agent.ask(holder, WhichStorage()) is not None:
                 return True

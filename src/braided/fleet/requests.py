@@ -1,4 +1,4 @@
-"""What users ask of a peer, and the answers; lists come in pages, since a message has a limit."""
+"""Requests of users to a peer, and the answers; lists come in pages, since a message has a size limit."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from braided.fleet.messages import Contact, Message, Request
 from braided.fleet.peer_loads import ComponentLoad
 
 PAGE = 40
-"""Rows in one answer: the longest fit into a message."""
+"""The number of rows in one answer: even the longest rows fit into a message."""
 _LONGEST = 300
 
 
 class WhichStorage(Request):
-    """Where is the fleet's storage?"""
+    """Request the location of the fleet's storage."""
 
 
 class Storage(Message):
-    """There."""
+    """The location of the fleet's storage."""
 
     location: str
 
 
 class Submit(Request):
-    """Run a job file. With `is_trial`, only say where it would go."""
+    """Run a job file. With `is_trial`, only return where it would run."""
 
     text: str
     file: str
@@ -35,7 +35,7 @@ class Submit(Request):
 
 
 class Submitted(Message):
-    """The component runs at a peer, or would; and why there."""
+    """The peer at which a component runs, or would run, and the reason."""
 
     component: str
     peer: str
@@ -43,7 +43,7 @@ class Submitted(Message):
 
 
 class Launch(Request):
-    """Run an application. With `is_trial`, only say where its jobs would go."""
+    """Run an application. With `is_trial`, only return where its jobs would run."""
 
     name: str
     latency: float
@@ -54,7 +54,7 @@ class Launch(Request):
 class PlacedRow(Record):
     """A job of an application, its peer, when an event arrives there, and the component that it shares, if any.
 
-    problem : why the peer has not started it; its guardian looks for another.
+    problem : why the peer has not started it; its guardian then looks for another peer.
     """
 
     job: str
@@ -72,7 +72,7 @@ class Launched(Message):
 
 
 class Rehearse(Message):
-    """Peer to peer: can you run this new component?"""
+    """Peer to peer: ask whether the receiver can run this new component."""
 
     job: Job
 
@@ -84,13 +84,13 @@ class Start(Message):
 
 
 class ListPeers(Request):
-    """Which peers are there, with ids after this one?"""
+    """Request the peers with ids after this one."""
 
     after: str = ""
 
 
 class PeerRow(Record):
-    """A peer and what it says of itself."""
+    """A peer and its report about itself."""
 
     contact: Contact
     load: float
@@ -99,23 +99,23 @@ class PeerRow(Record):
 
 
 class Peers(Message):
-    """A page of them, by their ids."""
+    """A page of peers, by their ids."""
 
     rows: tuple[PeerRow, ...]
 
 
 class ListComponents(Request):
-    """Which components are there, with names after this one?"""
+    """Request the components with names after this one."""
 
     after: str = ""
 
 
 class ComponentRow(Record):
-    """A component, who holds it by the leases in storage, and what that peer has measured of it, if it answers.
+    """A component, its holder by the leases in storage, and this peer's measurements of it, if the peer answers.
 
-    state : a `JobState`, and since when, in seconds since 1970 by the calendar of the peer that noted it; 0 if unknown.
-    failures, problem : how often it has failed in a row, and why the last time.
-    is_failed : whether that was so often that it is not started again by itself.
+    state : a `JobState`, and since when, in seconds since 1970 by the calendar of the peer that set it; 0 if unknown.
+    failures, problem : how often it has failed in a row, and the cause of the last failure.
+    is_failed : whether it has failed so often that it is not restarted automatically.
     """
 
     name: str
@@ -133,7 +133,7 @@ class ComponentRow(Record):
 
 
 class Components(Message):
-    """A page of them, by name."""
+    """A page of components, by name."""
 
     rows: tuple[ComponentRow, ...]
 
@@ -146,25 +146,25 @@ class MoveTo(Request):
 
 
 class Remove(Request):
-    """Take a component out of the fleet."""
+    """Remove a component from the fleet."""
 
     component: str
 
 
 class Retry(Request):
-    """Start a component again that has failed; the answer is `Submitted`."""
+    """Start a failed component again; the answer is `Submitted`."""
 
     component: str
 
 
 class Pause(Request):
-    """Let a component not run until it is resumed."""
+    """Pause a component until it is resumed."""
 
     component: str
 
 
 class Resume(Request):
-    """Let a component run again that was paused; the answer is `Submitted`."""
+    """Resume a paused component; the answer is `Submitted`."""
 
     component: str
 
@@ -176,32 +176,32 @@ class Restart(Request):
 
 
 class RestartHere(Message):
-    """Peer to peer: do that with a component that you run."""
+    """Peer to peer: restart a component that the receiver runs."""
 
     component: str
 
 
 class Drain(Request):
-    """Give your components to others and take no more."""
+    """Move the receiver's components to other peers; it accepts no more."""
 
 
 class Undrain(Request):
-    """Take components again."""
+    """Let the receiver accept components again."""
 
 
 class Drained(Message):
-    """Done, but for these."""
+    """The drain is done, except for these components."""
 
     stay: tuple[str, ...]
 
 
 class ListEvents(Request):
-    """What happened in the fleet?
+    """Request events of the fleet.
 
-    after : the number of the last event that you told; numbers are those of the peer that is asked.
+    after : the number of the last event received; numbers are those of the receiver.
     since : seconds since 1970.
-    component : only what happened to this one.
-    newest : only so many, the newest; a page has room for `PAGE`.
+    component : only events of this one.
+    newest : only this number of the newest events; a page has at most `PAGE`.
     """
 
     after: int = 0
@@ -211,7 +211,7 @@ class ListEvents(Request):
 
 
 class Events(Message):
-    """A page of them, as they were read from storage; the number of the last, and whether there are more."""
+    """A page of events, in the order of reading; the number of the last one, and whether there are more."""
 
     rows: tuple[Event, ...]
     last: int
@@ -219,13 +219,13 @@ class Events(Message):
 
 
 class ReadLog(Request):
-    """What has the driver of a component logged about it? The answer is `Log`, the last lines."""
+    """Request the last lines that the driver of a component has logged about it; the answer is `Log`."""
 
     component: str
 
 
 class LogHere(Message):
-    """Peer to peer: what has your driver logged about a component?"""
+    """Peer to peer: request the last log lines of the receiver's driver about a component."""
 
     component: str
 
@@ -238,7 +238,7 @@ class Log(Message):
 
 
 def shortened(text: str) -> str:
-    """Return a text that leaves room for others in a page; other letters than English ones take six bytes each."""
+    """Return a text cut so that other rows fit into a page; letters that are not ASCII take six bytes each."""
     if len(json.dumps(text)) <= _LONGEST + 2:
         return text
     end = _LONGEST - 3

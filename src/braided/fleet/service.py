@@ -1,4 +1,4 @@
-"""The service of a peer: answers what users ask, from storage and from what peers say of themselves."""
+"""The service of a peer: answers requests of users, from storage and from the reports of peers."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from braided.fleet.fleet_peer import Peer
 
 _TRIED = 3
-"""Peers that are asked to rehearse a new component before it is refused."""
+"""The number of peers that are asked to rehearse a new component before it is refused."""
 _KNOWN = 1000
 
 Described = tuple[Contact, Description]
 
 
 class Service:
-    """Part of every peer. Whoever has the fleet's token may ask.
+    """Part of every peer. Everybody who has the fleet's token may send requests.
 
     patience : seconds that a peer may take to build a new component, and to start it.
     """
@@ -72,9 +72,9 @@ class Service:
             return await self._retry(job.name)
         await self._agent.machine.blocking(self._check_new, job)
         hosts = await self._survey.describe(await self._survey.hosts_of([job.operator]))
-        offering = [host for host in hosts.values() if host[1].offers]  # one whose JVM hangs offers nothing
+        offering = [host for host in hosts.values() if host[1].offers]  # a host whose JVM hangs offers nothing
         if not offering:
-            raise PeerError(f"operator={job.operator!r}: no peer offers it; start one that does")
+            raise PeerError(f"operator={job.operator!r}: no peer offers it; start a peer that does")
         ranked = sorted(offering, key=lambda host: (host[1].load, host[0].node))
         if wanted.is_trial:
             return requests.Submitted(job.name, ranked[0][0].name, _why(ranked))
@@ -93,7 +93,7 @@ class Service:
 
     async def _place(self, job: Job, host: Contact) -> str:
         started = expect(await self._agent.ask(host, requests.Start(job), self._patience), Done)
-        if started is None:  # another must not start it as well: this one may still
+        if started is None:  # no other peer must start it as well: this one may still start it
             raise PeerError(
                 f"component={job.name!r}: peer {host.name} has not answered for {self._patience:.0f} seconds; "
                 "braided fleet status lists it if it runs, else submit it again"
@@ -101,23 +101,25 @@ class Service:
         return started.reason.removeprefix(f"component={job.name!r}: ")
 
     async def _start(self, sender: Contact, wanted: requests.Start) -> Message:
-        """Start a new component, and only then add it to the fleet: one that cannot start leaves its name free."""
+        """Start a new component, and only then add it to the fleet: if it cannot start, its name remains free."""
         machine, holding, job = self._agent.machine, self._holding, wanted.job
         holding.check_open()
         holding.host.check(job)
         lease = await machine.blocking(holding.leases.newest, job.name)
         if lease is not None and await self._is_held(lease):
-            raise PeerError(f"component={job.name!r}: peer {lease.holder.name} has just begun to start it")
+            raise PeerError(
+                f"component={job.name!r}: peer {lease.holder.name} has just started to start it; wait a moment"
+            )
         await holding.take(job, 0 if lease is None else lease.epoch + 1, forgives=True)
         try:
             await machine.blocking(holding.jobs.add, job)
         except (BraidedError, OSError) as error:
             await holding.give(job.name)
-            raise PeerError(f"component={job.name!r}: the fleet cannot keep it: {error}") from error
+            raise PeerError(f"component={job.name!r}: the fleet's storage cannot store it: {error}") from error
         return Done()
 
     async def _is_held(self, lease: Lease) -> bool:
-        """Whether a peer that answers has a lease, of a component that the fleet does not have yet."""
+        """Whether an answering peer has a lease of a component that the fleet does not have yet."""
         beat = await self._agent.machine.blocking(self._holding.leases.beat_of, lease)
         return beat.released is None and await self._agent.ask(lease.holder, Ping()) is not None
 
@@ -126,13 +128,13 @@ class Service:
         return requests.Submitted(name, host.name, "tried again")
 
     async def _job(self, name: str, *, may_be_paused: bool = False) -> Job:
-        """Return a component that is to run; `PeerError` if it was removed or paused."""
+        """Return a component that may run; `PeerError` if it was removed or paused."""
         machine, jobs = self._agent.machine, self._holding.jobs
         job = await machine.blocking(jobs.read, name)
         if await machine.blocking(jobs.is_removed, name):
             raise PeerError(f"component={name!r}: was removed")
         if not may_be_paused and await machine.blocking(jobs.pause_of, name) is not None:
-            raise PeerError(f"component={name!r}: is paused; type braided fleet resume {name} first")
+            raise PeerError(f"component={name!r}: is paused; run braided fleet resume {name} first")
         return job
 
     async def _pause(self, sender: Contact, wanted: requests.Pause) -> Message:
@@ -160,8 +162,8 @@ class Service:
         reply = expect(await self._agent.ask(lease.holder, requests.RestartHere(name), 2 * self._patience), Done)
         if reply is None:
             raise PeerError(
-                f"component={name!r}: peer {lease.holder.name} does not answer; if it has died, another takes the "
-                "component over when the lease has expired"
+                f"component={name!r}: peer {lease.holder.name} does not answer; if it has failed, another peer takes "
+                "over the component when the lease has expired"
             )
         if not reply.ok:
             raise PeerError(reply.reason)
@@ -172,7 +174,7 @@ class Service:
         return Done()
 
     def _is_failed(self, job: Job) -> bool:
-        """Whether the fleet has this very component, and it has failed: to submit it again is to retry it."""
+        """Whether the fleet has exactly this component, and it has failed: then submitting it again retries it."""
         jobs, leases = self._holding.jobs, self._holding.leases
         if job.name not in jobs.names() or jobs.read(job.name) != job:
             return False
@@ -182,15 +184,15 @@ class Service:
     def _check_new(self, job: Job) -> None:
         jobs = self._holding.jobs
         if jobs.is_removed(job.name):
-            raise PeerError(f"component={job.name!r}: one of this name was removed; choose another")
+            raise PeerError(f"component={job.name!r}: a component of this name was removed; choose another name")
         for name in jobs.names():
             other = jobs.read(name)
             if name == job.name:
-                raise PeerError(f"component={name!r}: the fleet has one of this name; choose another")
+                raise PeerError(f"component={name!r}: the fleet has a component of this name; choose another name")
             if other.checkpoint == job.checkpoint:
-                raise PeerError(f"checkpoint={job.checkpoint!r}: is that of component {name!r}; give a new one")
+                raise PeerError(f"checkpoint={job.checkpoint!r}: belongs to component {name!r}; give a new one")
             if set(other.outputs) & set(job.outputs):
-                raise PeerError(f"sink.path={job.outputs[0]!r}: component {name!r} writes there; give another")
+                raise PeerError(f"sink.path={job.outputs[0]!r}: component {name!r} writes there; give another path")
 
     async def _launch(self, sender: Contact, wanted: requests.Launch) -> Message:
         application = ApplicationFile(wanted.name, wanted.latency, wanted.steps).application()
@@ -240,7 +242,7 @@ class Service:
         return requests.Components(tuple(answered))
 
     def _row(self, name: str) -> tuple[requests.ComponentRow, Contact | None, Callable[[bool], tuple[str, float]]]:
-        """Return what storage knows of a component, its holder, and its state once it is known whether that answers."""
+        """Return a component's row from storage, its holder, and a function of whether this answers to its state."""
         pause = self._holding.jobs.pause_of(name)
         job = self._holding.jobs.read(name)
         output = requests.shortened(job.outputs[0]) if job.outputs else ""
@@ -284,7 +286,7 @@ class Service:
         await machine.blocking(self._holding.jobs.read, name)
         lease = await machine.blocking(self._holding.leases.newest, name)
         if lease is None:
-            raise PeerError(f"component={name!r}: has not run yet; braided fleet events --job {name} says why")
+            raise PeerError(f"component={name!r}: has not run yet; braided fleet events --job {name} shows why")
         reply = await self._agent.ask(lease.holder, requests.LogHere(name))
         if reply is None:
             raise PeerError(f"component={name!r}: peer {lease.holder.name}, which ran it last, does not answer")
@@ -295,7 +297,7 @@ class Service:
         return requests.Log(self._agent.contact.name, lines)
 
     async def _everybody(self) -> dict[str, Described]:
-        """Return all peers that answer: those that host something, and those that this one has met."""
+        """Return all answering peers: hosts of components, and contacts of this peer."""
         machine, holding = self._agent.machine, self._holding
         names = await machine.blocking(holding.jobs.names)
         operators = await machine.blocking(lambda: {holding.jobs.read(name).operator for name in names})
@@ -311,11 +313,11 @@ class Service:
         await self._job(wanted.component)
         lease = await self._agent.machine.blocking(leases.newest, wanted.component)
         if lease is None:
-            raise PeerError(f"component={wanted.component!r}: does not run yet")
+            raise PeerError(f"component={wanted.component!r}: is not running yet")
         target = find_peer(wanted.peer, [contact for contact, _ in (await self._everybody()).values()])
         beat = await self._agent.machine.blocking(leases.beat_of, lease)
         if lease.holder.node == target.node and beat.released is None:
-            return Done(True, "runs there already")
+            return Done(True, "already runs there")
         end = await self._peer.migrator.carry_out(Move(wanted.component, lease.holder, target, "ordered by a user"))
         return Done(end.ok, end.reason)
 

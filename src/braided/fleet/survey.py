@@ -1,4 +1,4 @@
-"""A survey: what peers say of themselves when they are asked: load, cores, components, latencies to others."""
+"""A survey: the reports of peers about themselves: load, cores, components, latencies to others."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ MAX_LATENCIES = 300  # in one answer
 
 
 class Describe(Message):
-    """What do you have, and what do you do?"""
+    """Request a description of the receiver."""
 
 
 class Description(Message):
-    """The sender's load over its cores, what it can host, what it runs, and the seconds to peers that it has asked."""
+    """The sender's load over its cores, what it can host, what it runs, and its latencies to other peers in seconds."""
 
     load: float
     cores: float
@@ -33,7 +33,9 @@ class Description(Message):
 
     def __post_init__(self) -> None:
         if self.load < 0 or self.cores <= 0 or any(seconds < 0 for seconds in self.latency.values()):
-            raise PeerError(f"load={self.load}, cores={self.cores}: write a load and latencies not below 0, and cores")
+            raise PeerError(
+                f"load={self.load}, cores={self.cores}: write a load and latencies of 0 or more, and cores above 0"
+            )
         for pattern in self.offers:
             check_pattern(pattern)
 
@@ -56,7 +58,7 @@ class Survey:
         return [known[node] for node in sorted(known)]
 
     async def describe(self, peers: Iterable[Contact]) -> dict[str, tuple[Contact, Description]]:
-        """Return what the peers say that answer, by their ids."""
+        """Return the descriptions of answering peers, by their ids."""
         contacts = list(peers)
         replies = await asyncio.gather(*(self._agent.ask(contact, Describe()) for contact in contacts))
         answers = ((contact, expect(reply, Description)) for contact, reply in zip(contacts, replies, strict=True))

@@ -10,20 +10,20 @@ from braided.balance.load_averages import HORIZONS
 from braided.errors import BraidedError, PeerError
 
 LEVELS = OverlappingLevels(floor=0.2, growth=1.5, overlap=0.3, top=1.0)
-"""Six, about the paper's five. Steps of half, strips of 15% on either side: a peer's CPU wobbles by a tenth."""
+"""Six levels, close to the paper's five. Each is half as large again, and they overlap: a peer's CPU varies by 10%."""
 FLOOR = 0.5
-"""A peer that uses less than half of its cores is not hot, whatever the others do: a move costs a gap."""
+"""A peer that uses less than half of its cores is never hot: a move interrupts the component."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Thresholds:
-    """What makes a hot spot. The same in all peers of a fleet.
+    """When a peer is a hot spot. The thresholds are the same in all peers of a fleet.
 
     overload : h, the load above which a peer is hot. None: 1.2 times the mean of the peers, and half of its cores.
-    imbalance : l, how much more than the least loaded the most loaded must have. None: a fifth of the mean.
+    imbalance : l, how much more load the most loaded must have than the least loaded. None: a fifth of the mean.
     lasting : t, over how many periods the average must exceed h too: 1, 5 or 15. Both criteria must hold in three
         periods in a row, or in one where `lasting` is 1.
-    levels : a peer reports its load when that changes level.
+    levels : a peer reports its load when this changes level.
 
     The paper's setting, with periods of a minute and loads that count processes:
 
@@ -45,11 +45,11 @@ class Thresholds:
 
     @property
     def busy(self) -> float:
-        """The load from which a peer reports what its components take, too."""
+        """The load from which on a peer also reports the shares of its components."""
         return FLOOR if self.overload is None else self.overload
 
     def rule(self) -> HotSpotRule:
-        """Return a new judge of one operator's hosts."""
+        """Return a new rule for the hosts of one operator."""
         return HotSpotRule(
             floor=FLOOR,
             period="periods",
@@ -61,7 +61,7 @@ class Thresholds:
 
 
 def read_levels(text: str | None) -> Levels:
-    """Return equal levels from `NUMBER[,OVERLAP[,TOP]]`, ours where there is no text.
+    """Return equal levels from `NUMBER[,OVERLAP[,TOP]]`; the default levels if there is no text.
 
     >>> read_levels("7,0.1").bounds[:2]
     (0.16666666666666666, 0.3333333333333333)
@@ -75,5 +75,5 @@ def read_levels(text: str | None) -> Levels:
     except (ValueError, BraidedError) as error:
         why = f"; {error}" if isinstance(error, BraidedError) else ""
         raise PeerError(
-            f"levels={text!r}: write a number of levels, their overlap and the top, as 5,0.02,1{why}"
+            f"levels={text!r}: write a number of levels, their overlap and the top, such as 5,0.02,1{why}"
         ) from error

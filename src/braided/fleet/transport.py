@@ -1,8 +1,8 @@
-"""Messages over asyncio streams with TLS 1.3, in which both sides prove that they are of the fleet.
+"""Messages over asyncio streams with TLS 1.3, in which both sides prove that they belong to the fleet.
 
-A peer listens at one address and opens one connection to every peer that it sends to; replies come over the other's.
-TLS encrypts, authenticates, and refuses replayed or reordered records. Nothing is resumed and there is no early data,
-so what was recorded on one connection means nothing on another.
+A peer listens at one address and opens one connection to every peer that it sends to; replies come over that peer's own
+connection. TLS encrypts, authenticates, and refuses replayed or reordered records. Sessions are not resumed and there
+is no early data, so a recording of one connection is useless on another.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _FAILURES = (OSError, ssl.SSLError, asyncio.IncompleteReadError, TimeoutError, P
 class Transport:
     """A peer's streams.
 
-    listen : host and port; port 0 takes any. Only addresses of this machine itself unless `beyond_loopback`.
-    `counts` has what was refused or dropped.
+    listen : host and port; port 0 chooses a free one. Only loopback addresses unless `beyond_loopback`.
+    `counts` has the numbers of refused and dropped messages.
     """
 
     def __init__(self, identity: Identity, listen: str = "127.0.0.1:0", *, beyond_loopback: bool = False) -> None:
@@ -43,7 +43,7 @@ class Transport:
         self._host, self._port = split(listen)
         if not beyond_loopback and not _is_loopback(self._host):
             raise PeerError(
-                f"listen={listen!r}: can be reached from other machines; allow that with --beyond-loopback "
+                f"listen={listen!r}: can be reached from other machines; allow this with --beyond-loopback "
                 "(beyond_loopback=True)"
             )
         self.receive: Callable[[str, bytes], None] = lambda node, content: None
@@ -53,7 +53,7 @@ class Transport:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> Contact:
-        """Listen; return how this peer is reached."""
+        """Listen; return the address of this peer."""
         try:
             self._server = await asyncio.start_server(self._accept, self._host, self._port)
         except OSError as error:
@@ -64,7 +64,7 @@ class Transport:
         return Contact(self.identity.node, f"{self._host}:{self._port}", self.identity.name)
 
     def send(self, to: Contact, content: bytes) -> None:
-        """Send a message, in the background; what cannot be sent is dropped and counted."""
+        """Send a message in the background; if it cannot be sent, it is dropped and counted."""
         link = self._links.get(to.node)
         if link is None or link.to != to:
             link = self._links[to.node] = _Link(to)
@@ -77,13 +77,13 @@ class Transport:
             self._spawn(self._flush(link))
 
     async def greet(self, address: str) -> Contact:
-        """Return the contact of whoever of the fleet listens at an address; its name is not known yet."""
+        """Return the contact of the peer that listens at an address; its name is not known yet."""
         try:
             _, writer, node = await self._connect(address)
         except ssl.SSLCertVerificationError as error:
             raise PeerError(
-                f"address={address!r}: the token does not fit; what listens there has a certificate of another token. "
-                "Give the token file of that fleet"
+                f"address={address!r}: the token is wrong; the process that listens there has a certificate of another "
+                "token. Give the token file of that fleet"
             ) from error
         except _FAILURES as error:
             raise PeerError(f"address={address!r}: no peer of this fleet answers there ({_short(error)})") from error
@@ -138,7 +138,7 @@ class Transport:
             link.is_busy = False
 
     async def _drain(self, link: _Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Notice that the other side has closed, and forget it: users come and go. It sends nothing here."""
+        """Remove the connection when the other side closes it, as users do. It sends nothing here."""
         with contextlib.suppress(*_FAILURES):
             await reader.read(1)
         writer.close()
@@ -166,7 +166,7 @@ class Transport:
         except _FAILURES:
             self.counts["connection broken"] += 1
         except asyncio.CancelledError:
-            pass  # this peer closes; asyncio would log it as an error of its own
+            pass  # this peer is closing; asyncio would log it as an error
         finally:
             writer.close()
 
@@ -184,7 +184,7 @@ class Transport:
 
 
 class _Link:
-    """The connection to one peer, and what waits for it."""
+    """The connection to one peer, and the messages that wait for it."""
 
     def __init__(self, to: Contact) -> None:
         self.to = to
@@ -197,7 +197,7 @@ def _peer_of(writer: asyncio.StreamWriter) -> str:
     encrypted = writer.get_extra_info("ssl_object")
     certificate = encrypted.getpeercert(binary_form=True) if encrypted is not None else None
     if certificate is None:
-        raise PeerError("the other side has shown no certificate")
+        raise PeerError("the other side has sent no certificate")
     return node_of(certificate)
 
 

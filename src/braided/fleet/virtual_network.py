@@ -1,7 +1,7 @@
-"""A virtual clock and network: whole fleets in one process, the same course of events for the same seed.
+"""A virtual clock and network: whole fleets in one process, with the same events for the same seed.
 
-The event loop's time jumps to the next timer whenever nothing is left to do, so hours take seconds. Every machine has a
-clock of its own, which may start anywhere and run fast or slow, and may be paused (as by SIGSTOP) or killed.
+The event loop's time jumps to the next timer whenever there is nothing left to do, so hours take seconds. Every machine
+has its own clock, which may start anywhere and run fast or slow, and may be paused (as by SIGSTOP) or killed.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _YEAR_2024 = 1_704_067_200.0
 
 
 class _Jump(selectors.SelectSelector):
-    """A selector that never waits: it sets the clock forward instead."""
+    """A selector that never waits: it advances the clock instead."""
 
     clock: VirtualLoop
 
     def select(self, timeout: float | None = None) -> list[Any]:
         if timeout is None:
-            raise PeerError("the virtual fleet has come to a stop: nothing is left that could happen")
+            raise PeerError("the virtual fleet has stopped: no timer and no message is left")
         self.clock.elapsed += max(0.0, timeout)
         return []
 
@@ -54,7 +54,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on a virtual clock of its own and return its result."""
+    """Run a coroutine on a separate virtual clock and return its result."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(work)
 
@@ -68,20 +68,20 @@ class VirtualNetwork:
 
     def __init__(self, *, seed: int = 0, delay: tuple[float, float] = (0.001, 0.02), loss: float = 0.0) -> None:
         if not 0 <= delay[0] <= delay[1] or not 0 <= loss <= 1:
-            raise PeerError(f"{delay=}, {loss=}: write a shortest and a longest delay, and a part of 1")
+            raise PeerError(f"{delay=}, {loss=}: write the shortest and the longest delay, and a loss from 0 to 1")
         self.random = random.Random(seed)
         self.delay = delay
         self.loss = loss
         self.sent = 0
         self.machines: dict[str, VirtualMachine] = {}
         self.failures: list[BaseException | None] = []
-        """What ended tasks of agents that should not have ended."""
+        """Errors that ended tasks of agents unexpectedly."""
         self.watch: Callable[[Contact, Contact, bytes], bool] | None = None
         """Called with sender, receiver and frame of every message; False drops it."""
         self._sides: dict[str, int] = {}
 
     def partition(self, *sides: tuple[str, ...]) -> None:
-        """Let machines reach those of their own side only; machines that are not named are a side of their own."""
+        """Let machines reach only those of their own side; machines that are not named form a separate side."""
         self._sides = {name: number for number, names in enumerate(sides, start=1) for name in names}
 
     def heal(self) -> None:
@@ -89,7 +89,7 @@ class VirtualNetwork:
         self._sides = {}
 
     def carry(self, sender: VirtualMachine, to: Contact, frame: bytes) -> None:
-        """Take a message from a machine; it arrives later, or never."""
+        """Take a message of a machine; it arrives later, or never."""
         self.sent += 1
         lost = self.random.random() < self.loss
         delay = self.random.uniform(*self.delay)
@@ -101,16 +101,16 @@ class VirtualNetwork:
 
     def _arrive(self, node: str, to: Contact, frame: bytes) -> None:
         machine = self.machines.get(to.address)
-        # Over TLS too, a message for a node is not handed to another that has its address.
+        # As over TLS, a message for a node is not delivered to another node with its address.
         if machine is not None and machine.contact.node == to.node:
             machine.arrive(node, frame)
 
 
 class VirtualMachine:
-    """A machine on the virtual network; `receive` is its agent's. See `Machine`.
+    """A machine on the virtual network; `receive` is that of its agent. See `Machine`.
 
-    rate : seconds of its clock for a second of the network's.
-    storage : shortest and longest time before and after a call to storage: others act in between.
+    rate : seconds of its clock per second of the network's.
+    storage : shortest and longest time before and after a call to storage, in which other machines act.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class VirtualMachine:
         self.is_dead = False
         self.storage_is_cut = False
         self.calendar_error = 0.0
-        """Seconds by which its calendar is ahead."""
+        """The seconds by which its calendar is ahead."""
         self._network = network
         self._rate = rate
         self._start = self.random.uniform(0, 1e6)
@@ -166,7 +166,7 @@ class VirtualMachine:
     async def blocking(self, call: Callable[[*Ts], T], *arguments: *Ts) -> T:
         await self._wait_for_storage()
         if self.storage_is_cut:
-            raise OSError("storage is out of reach")
+            raise OSError("storage cannot be reached")
         result = call(*arguments)
         await self._wait_for_storage()
         return result
@@ -181,7 +181,7 @@ class VirtualMachine:
             self._network.carry(self, to, frame)
 
     def arrive(self, node: str, frame: bytes) -> None:
-        """Hand a message to the agent, when the machine runs."""
+        """Deliver a message to the agent, as soon as the machine runs."""
         self._do(lambda: self.receive(node, frame))
 
     def _do(self, call: Callable[[], None]) -> None:
@@ -204,9 +204,9 @@ class VirtualMachine:
             self._resumed = asyncio.Event()
 
     def resume(self) -> None:
-        """Go on as by SIGCONT: what has arrived or come due meanwhile happens now, in its order.
+        """Continue as by SIGCONT: messages and timers of the meantime are processed now, in their order.
 
-        Tasks go on first, half of the time by so much that a call to storage is done before any timer has noticed.
+        Tasks continue first; half of the time they run until a call to storage is done, before any timer fires.
         """
         if self._resumed is not None:
             self._resumed.set()
@@ -217,7 +217,7 @@ class VirtualMachine:
                 asyncio.get_running_loop().call_later(wait, self._do, call)
 
     def kill(self) -> None:
-        """End as by SIGKILL: nothing of the agent is left but what it has stored."""
+        """End as by SIGKILL: only what the agent has stored is left."""
         self.is_dead = True
         for task in list(self._tasks):
             task.cancel()

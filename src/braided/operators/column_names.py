@@ -32,8 +32,11 @@ def find_names(streams: Sequence[Stream], on: object, time: object) -> Names:
         for name in stream.schema.names:
             folded = name if stream.case_sensitive else name.lower()
             if folded in named:
-                twins = repr(name) if named[folded] == name else f"{named[folded]!r} or {name!r}, but for case"
-                raise OptionError(f"{stream.label}: more than one column is named {twins}; rename one")
+                if named[folded] == name:
+                    raise OptionError(f"{stream.label}: more than one column is named {name!r}; rename one")
+                raise OptionError(
+                    f"{stream.label}: the columns {named[folded]!r} and {name!r} differ only in case; rename one"
+                )
             named[folded] = name
     wanted = [] if on is None else [on] if isinstance(on, str) else on
     if not isinstance(wanted, list | tuple) or (not wanted and on is not None):

@@ -1,7 +1,7 @@
-"""Rows of a preserved stream that have no key: they match nothing, and leave when the others of their time do.
+"""Rows of a preserved stream that have no key. They match nothing; they are released with the other rows of their time.
 
-If they left at once, they would be ahead of rows that wait for the clock of the other stream, and an operator after
-this one would hold those for late.
+If they were released at once, they would overtake rows that wait for the clock of the other stream, and the next
+operator would treat those as late.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Joins without their late rows: these are dropped and counted, or leave beside the results, each with its lateness.
+"""Joins that take late rows out: these are dropped and counted, or returned beside the results with their lateness.
 
 ```
  rows of a batch --- on time --------------> the join ---> results:    its columns | nulls
                  '-- behind the horizon ------------------> late rows:  nulls | stream, by how much, the row's columns
 ```
 
-A row is late that is behind what its stream's clock allowed before the batch, as in the join's own count of them. All
-copies of a row see the same horizon, so a row is late on all workers or on none; it leaves where it is counted.
+A row is late if its time is before the horizon that its stream had before the batch; the join itself counts late rows
+in the same way. All copies of a row see the same horizon, so a row is late on all workers or on none. It is returned
+where it is counted.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ STREAM, LATE_BY = "__braided_late_stream", "__braided_late_by"
 
 
 class JoinOfLateRows(Operator, Protocol):
-    """What is asked of a join whose late rows are taken out."""
+    """What a join must provide so that its late rows can be taken out."""
 
     @property
     def keys(self) -> tuple[tuple[str, ...], ...]:
@@ -42,7 +43,7 @@ class JoinOfLateRows(Operator, Protocol):
 
 
 def late_names(inputs: int) -> tuple[str, ...]:
-    """Return what the streams of a join are called among its late rows.
+    """Return the names of a join's streams in its late rows.
 
     >>> late_names(2), late_names(3)
     (('left', 'right'), ('stream_1', 'stream_2', 'stream_3'))
@@ -51,7 +52,7 @@ def late_names(inputs: int) -> tuple[str, ...]:
 
 
 def column_name(side: int, number: int) -> str:
-    """Return what a column of a late row is called on its way."""
+    """Return the internal name of a column of a late row."""
     return f"__braided_late_{side}_{number}"
 
 
@@ -80,17 +81,17 @@ class WithoutLateRows:
 
     @property
     def untimed(self) -> tuple[int, ...]:
-        """The inputs whose rows are wanted although they have no time."""
+        """The inputs whose rows are accepted even without a time."""
         return tuple(side for side in range(len(self.inputs)) if keeps_untimed(self.inner, side))
 
     @property
     def options(self) -> Json:
-        """Those of the join: what becomes of late rows gives stored state no meaning, and may change."""
+        """Those of the join. How late rows are treated does not affect stored state, so it may change."""
         return self.inner.options
 
     @cached_property
     def output(self) -> pa.Schema:
-        """The schema of the results and, where late rows leave too, of these."""
+        """The schema of the results and, if late rows are returned too, of these."""
         if not self.aside:
             return self.inner.output
         marks = [pa.field(STREAM, pa.string()), pa.field(LATE_BY, pa.int64())]
@@ -114,13 +115,13 @@ class WithoutLateRows:
         on_time = []
         for block in work.blocks:
             late = self._late(block, before[block.side])
-            # What is late within its task alone is joined with everything.
+            # A row that is late only within its own task is joined with everything.
             punctual = replace(block, late=0) if late is None else _filtered(block, ~late)
             if punctual.rows.num_rows:
                 on_time.append(punctual)
             if late is not None and block.stored:
                 has_key = self._has_key(block)
-                if not has_key.all():  # such rows match nothing: they come out, and none of them is late
+                if not has_key.all():  # they match nothing, are returned, and are never late
                     on_time.append(Block(block.side, block.rows.filter(pa.array(late & ~has_key)), 0, timed=False))
                 # Copies are counted where they are primary.
                 counted = np.flatnonzero((late & has_key)[: block.rows.num_rows - block.copies])
@@ -149,7 +150,7 @@ class WithoutLateRows:
         return late if late.any() else None
 
     def _has_key(self, block: Block) -> npt.NDArray[np.bool_]:
-        """Return which rows have a key; others come only from inputs whose rows come out without one."""
+        """Return which rows have a key. Rows without one come only from inputs whose unmatched rows are returned."""
         valid = np.ones(block.rows.num_rows, np.bool_)
         for name in self.inner.keys[block.side]:
             if block.rows.column(name).null_count:
@@ -157,7 +158,7 @@ class WithoutLateRows:
         return valid
 
     def _late_rows(self, side: int, rows: pa.RecordBatch, before: int) -> pa.RecordBatch:
-        """Return late rows as results, each with its stream and by how much it came too late."""
+        """Return late rows as results, each with its stream and how late it is."""
         count = rows.num_rows
         columns: list[pa.Array[Any]] = [pa.nulls(count, field.type) for field in self.inner.output]
         columns.append(pa.repeat(pa.scalar(late_names(len(self.inputs))[side]), count))
@@ -173,7 +174,7 @@ class WithoutLateRows:
 
 
 def with_late(plan: Plan, late: LateRowsOption) -> Plan:
-    """Return the plan of a join with what becomes of its late rows; by default they are joined with what is there."""
+    """Return the plan of a join that treats late rows as `late` asks; by default it joins them with what is stored."""
     if late == "join":
         return plan
     operator = WithoutLateRows(plan.operator, aside=late == "side")  # type: ignore[arg-type]

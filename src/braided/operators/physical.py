@@ -1,4 +1,4 @@
-"""A plan: what an operator is built from, what it hands on, and all that a runtime must know to run it."""
+"""A plan: what an operator is built from, what it propagates, and what a runtime must know to run it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class EngineFeatures:
     adaptive : the routing may change while it runs.
     filters : it can evaluate a predicate on whole pairs after the join.
     ansi : it evaluates predicates by ANSI rules, as the compiled ones do.
-    ends : its rows come to an end, as those of a table do.
+    ends : its inputs end, as tables do.
     """
 
     adaptive: bool = False
@@ -33,19 +33,19 @@ class EngineFeatures:
 
 @dataclass(frozen=True)
 class InputColumn:
-    """A result column that is a stream's, with the marks of its times."""
+    """A result column that is taken from a stream, with the marks of its times."""
 
     name: str
     stream: int
     source: str
     marks: TimeMarks | None = None
     nullable: bool = False
-    """Whether it may be null although the stream's is not."""
+    """Whether it may be null although the stream's column may not."""
 
 
 @dataclass(frozen=True)
 class ComputedColumn:
-    """A result column that the operator makes."""
+    """A result column that the operator computes."""
 
     name: str
     kind: pa.DataType
@@ -65,7 +65,7 @@ Column = InputColumn | ComputedColumn | Nested
 
 @dataclass(frozen=True)
 class Residual:
-    """A predicate that the runtime evaluates on whole pairs; what the operator gives is then wider than the result."""
+    """A predicate that the runtime evaluates on whole pairs. The operator then returns more columns than the result."""
 
     where: str
     why: str
@@ -74,7 +74,7 @@ class Residual:
 
 
 class Described(Protocol):
-    """A join as people would say it, and as a controller must know it."""
+    """The description of a join, and what a controller must know about it."""
 
     @property
     def window(self) -> Window | Span | GroupSpan:
@@ -86,15 +86,15 @@ class Described(Protocol):
 
     @property
     def home(self) -> int | None:
-        """The stream whose rows have one home, so that it alone can be split; None: any."""
+        """The stream whose rows have one home, so that only this stream can be split; None: any stream can."""
 
     def describe(self) -> str:
-        """Return the join as people would say it."""
+        """Return a description of the join."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One operator, built: what runs, its result's columns with their marks, and what it asks of its runtime."""
+    """A built operator: what runs, the columns of its result with their marks, and what it requires of its runtime."""
 
     spec: Spec
     streams: tuple[Stream, ...]
@@ -104,21 +104,21 @@ class Plan:
     """How long the watermark of each input must wait for results."""
     columns: tuple[Column, ...]
     joined: Described | None = None
-    """The join that a controller may lay out anew; None for what stays where it is."""
+    """The join whose routing a controller may change; None if the routing never changes."""
     scheme: str = "hash"
     keyed: bool = True
     fixed: str | None = None
     """Why the routing cannot adapt; None where it can."""
     waits: bool = False
-    """Whether rows wait to be put in order, so that the end must let them go."""
+    """Whether rows wait to be put in order, so that the end of the streams must release them."""
     description: str | None = None
-    """What it does, as people would say it, where it is neither a join nor an order."""
+    """A description of what it does, if it is neither a join nor an order."""
     propagated_delay: PropagatedDelay | None = None
     residual: Residual | None = None
 
     @property
     def unchosen(self) -> list[int]:
-        """The streams of a join whose lateness nobody chose: neither given, nor by a watermark, nor handed on."""
+        """The streams of a join whose lateness is not set, neither by an option nor by a watermark or an operator."""
         lateness = getattr(self.spec, "lateness", None)
         each = lateness if isinstance(lateness, tuple) else (lateness,) * len(self.streams)
         return [
@@ -128,7 +128,7 @@ class Plan:
         ]
 
     def as_stream(self, label: str) -> Stream:
-        """Return the result as the input of a further spec: what is handed on travels with it."""
+        """Return the result as the input of another spec, with the time marks that it propagates."""
         plain = [column for column in self.columns if isinstance(column, InputColumn)]
         marks = {column.name: column.marks for column in plain if column.marks is not None}
         kinds = {column.name: self.streams[column.stream].schema.field(column.source).type for column in plain} | {
@@ -146,7 +146,7 @@ class Plan:
 
 
 def describe(plan: Plan) -> str:
-    """Return what a plan does as people would say it."""
+    """Return a description of what a plan does."""
     if plan.joined is not None:
         return plan.joined.describe()
     if plan.description is not None:
@@ -156,10 +156,10 @@ def describe(plan: Plan) -> str:
 
 
 def per_key(key: Keys) -> str:
-    """Return within what rows are in order, as people would say it."""
+    """Return a description of the groups of rows that are put in order."""
     return "as a whole" if key is None else f"per {key if isinstance(key, str) else ', '.join(key)}"
 
 
 def watermark_after(marks: TimeMarks, delay: int) -> int | None:
-    """Return the delay that a watermark has after it was lengthened for results so far behind."""
+    """Return a watermark's delay after it was lengthened for results that are `delay` behind."""
     return None if marks.watermark is None else max(marks.watermark, -(-delay // 1000) * 1000)

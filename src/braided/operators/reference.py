@@ -1,4 +1,4 @@
-"""The words of options in the docstrings of functions: written once, in the specs, shown in each place."""
+"""The descriptions of options in docstrings of functions: written once, in the specs, and shown in each function."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MARK = "    {options}\n"
 
 
 def documented(spec: type[Spec]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Put the words of all options where a function's docstring has the line ``{options}``."""
+    """Put the descriptions of all options where a function's docstring has the line ``{options}``."""
 
     def put(function: Callable[P, R]) -> Callable[P, R]:
         descriptions = {**RUNTIME, **spec.descriptions()}
@@ -28,7 +28,7 @@ def documented(spec: type[Spec]) -> Callable[[Callable[P, R]], Callable[P, R]]:
                     *textwrap.wrap(descriptions[name], 112, initial_indent="    ", subsequent_indent="    "),
                 ]
         text = function.__doc__ or ""
-        if _MARK in text:  # none where Python runs without docstrings
+        if _MARK in text:  # absent where Python runs without docstrings
             function.__doc__ = text.replace(_MARK, textwrap.indent("\n".join(lines), "    ") + "\n")
         return function
 

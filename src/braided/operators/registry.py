@@ -1,4 +1,4 @@
-"""The one way from a spec to an operator."""
+"""The only way from a spec to an operator."""
 
 from __future__ import annotations
 
@@ -51,6 +51,6 @@ def build(spec: Spec, streams: Sequence[Stream], setting: EngineFeatures | None 
     """
     builder = _BUILDERS.get(type(spec))
     if builder is None:
-        raise BraidedError(f"{type(spec).__name__} has no builder; write a line in {__name__}")
+        raise BraidedError(f"{type(spec).__name__} has no builder; add it to {__name__}")
     plan: Plan = builder(spec, tuple(streams), setting or EngineFeatures())  # type: ignore[operator]
     return plan

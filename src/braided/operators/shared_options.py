@@ -14,52 +14,53 @@ from braided.typing import Duration, Evict, Latenesses, LateRowsOption, Memory, 
 LATENESS_TEXT = (
     'How late a row may be and still count: one duration, or one for each stream. ``"auto"`` or a `braided.Lateness` '
     "learns it from the stream's own delays. Default: the delay of the input's own `withWatermark`, else ``\"auto\"``. "
-    "The result of another braided operator brings its own, to which a given one is added."
+    "The result of another braided operator has a lateness of its own; a given one is added to it."
 )
 
 
 class DefaultDuration(str):
-    """A duration that nobody wrote: equal to the same one as a user writes it, and yet known from it."""
+    """A duration that is a default: equal to the same duration written by a user, but of another type."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class WithIdle(Spec):
-    """Waits for streams that fall silent, or not."""
+    """An operator that may stop waiting for silent streams."""
 
     idle: Duration | None = option(
-        "A stream that has been silent for so long, judged by the batches' timestamps, no longer holds the others "
-        "back; should it return with older rows, they are late. If all are, what waits leaves. None: they always wait.",
+        "Once a stream has been silent for this long, measured by the batches' timestamps, the other streams no longer "
+        "wait for it. If it returns with older rows, they are late. Once all streams are silent, waiting rows are "
+        "released. None: streams always wait.",
         default=None,
     )
 
     def check(self) -> None:
-        """Refuse what is no duration above zero."""
+        """Refuse anything but a duration above zero."""
         super().check()
         resolve_idle(self.idle)
 
 
 @dataclass(frozen=True, kw_only=True)
 class WithLateness(WithIdle):
-    """Takes rows that come late, by so much."""
+    """An operator that accepts late rows, up to a lateness for each stream."""
 
     lateness: Latenesses = option(LATENESS_TEXT, default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class WithLateRows(Spec):
-    """Says what becomes of rows that come too late."""
+    """An operator that joins, drops or returns rows that come too late."""
 
     late: LateRowsOption = option(
-        'What becomes of a row more than the lateness behind its stream\'s clock: ``"join"`` joins it with what is '
-        'still stored and counts it, ``"drop"`` counts and drops it, ``"side"`` makes the result a pair, the joined '
-        "rows and the late ones: docs/reference/outer.md. (Two queries over the pair read the sources twice.)",
+        'What happens to a row that is more than the lateness behind its stream\'s clock: ``"join"`` joins it with the '
+        'rows that are still stored, and counts it; ``"drop"`` drops and counts it; ``"side"`` returns a pair, the '
+        "joined rows and the late rows: docs/reference/outer.md. (Two queries over the pair read the sources twice.)",
         default="join",
     )
 
     def check(self) -> None:
-        """Refuse ways that do not exist, and budgets, which have their own."""
+        """Refuse unknown values, and budgets, which treat late rows in their own way."""
         super().check()
         if self.late not in get_args(LateRowsOption):
             raise OptionError(f"late={self.late!r}: write 'join', 'drop' or 'side'")
@@ -70,16 +71,16 @@ class WithLateRows(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class WithBudget(Spec):
-    """Keeps no more than a budget allows."""
+    """An operator that stores no more than a budget allows."""
 
     memory: Memory | None = option(
         'A budget per worker over all streams: a number of rows, or ``"256 MB"`` (credits and indexes included). The '
-        "result is then as much of the exact one as the kept rows allow. Rows are put in order first, so results come "
-        "later by the lateness.",
+        "result is then the part of the exact one that the stored rows allow. Rows are put in order first, so results "
+        "are delayed by the lateness.",
         default=None,
     )
     evict: Evict = option(
-        'Which row gives way: ``"auto"`` (whichever policy finds most on a sample of keys), ``"gdj"``, ``"recent"``, '
+        'Which row is evicted: ``"auto"`` (the policy that finds most results on a sample), ``"gdj"``, ``"recent"``, '
         '``"prob"``, ``"age"``, ``"fifo"``, ``"random"``, ``"tail"``, or a policy with parameters: '
         "``braided.GDJ(initial=0.3)``.",
         default="auto",
@@ -89,13 +90,13 @@ class WithBudget(Spec):
         default="unified",
     )
     shed: Shed | None = option(
-        'Drop this share of each stream at random first, so that results are a fair sample; ``"unbiased"`` drops as '
-        "many as make the rest fit the budget for the whole window.",
+        'Drop this share of each stream at random first, so that results are a fair sample; ``"unbiased"`` drops so '
+        "many rows that the rest fits the budget for the whole window.",
         default=None,
     )
 
     def check(self) -> None:
-        """Refuse ways to share that do not exist."""
+        """Refuse unknown ways to share."""
         super().check()
         if self.share not in ("unified", "proportional"):
             raise OptionError(f"share={self.share!r}: write 'unified' or 'proportional'")
@@ -104,26 +105,26 @@ class WithBudget(Spec):
 RUNTIME = {
     "condition": "The join's condition as `DataFrame.join` takes it, instead of `on`, `time`, `within`, `between` and "
     "`where`: keys, bounds on times and the rest are found in it. The result then has all columns of both streams.",
-    "cap": "How far apart two times are at most that the condition bounds on one side only, such as `clickTime >= "
-    "adTime`. You vouch for it: rows are kept for so long, and pairs that are further apart are not found.",
-    "name": "What reports call this operator.",
-    "control": "Where the routing tables are, with which the routing adapts while the query runs; results are the same "
-    "either way. By default they are in the checkpoint, or below what the setting ``spark.braided.control`` names, a "
-    "path or fsspec URL that the driver and all executors reach. A path or URL is a directory for this operator alone. "
-    "False: the routing is fixed. With a budget, and with ``partition='hash'``, it is fixed unless this is True or a "
-    "directory.",
+    "cap": "The largest distance between two times that the condition bounds on one side only, such as `clickTime >= "
+    "adTime`. This is your promise: rows are stored for this long, and pairs that are further apart are not found.",
+    "name": "The name of this operator in reports.",
+    "control": "Where the routing tables are stored. With them the routing adapts while the query runs; results are "
+    "the same either way. By default they are in the checkpoint, or below the directory that the setting "
+    "``spark.braided.control`` names, a path or fsspec URL that the driver and all executors can reach. A path or URL "
+    "given here is a directory for this operator alone. False: the routing is fixed. With a budget, and with "
+    "``partition='hash'``, it is fixed unless this is True or a directory.",
     "redact": "Keep the values of hot keys out of reports and of the control directory; their hashes remain.",
-    "workers": "How many workers there are. With several the routing adapts, as on Spark; with a budget it stays as it "
-    "is, since what fits depends on it.",
-    "arrival": "The column by whose values rows arrive, one name or one for each input; any sortable type that all "
-    "share. Default: the event times.",
-    "batch_rows": "So many rows of all inputs together make a batch.",
+    "workers": "The number of workers. With several workers the routing adapts, as on Spark. With a budget it is "
+    "fixed, because it decides which rows fit.",
+    "arrival": "The column whose values give the order in which rows arrive, one name or one for each input; any "
+    "sortable type that all inputs share. Default: the event times.",
+    "batch_rows": "The number of rows, of all inputs together, in one batch.",
 }
-"""What the reference says of options that are a runtime's and no spec's."""
+"""Descriptions of options that belong to a runtime, not to a spec."""
 
 
 def one_of(value: object, stream: int) -> object:
-    """Return a stream's part of an option that is one for all or one for each; None where it is neither."""
+    """Return a stream's value of an option that has one value for all or one for each; None if it is missing."""
     if isinstance(value, list | tuple):
         return value[stream] if stream < len(value) else None
     return value

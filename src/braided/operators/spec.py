@@ -1,7 +1,7 @@
-"""What a spec is: one logical operator with its options, frozen, comparable, checked where it is made.
+"""A spec: one logical operator with its options, frozen, comparable, and checked when it is made.
 
-Every function of the API, a line of SQL and a job file end in specs; nothing after that knows where they came from. An
-option is written once, as a field of its spec: with its type, its words for the reference, and its check.
+Functions of the API, SQL texts and job files all become specs; later code does not know where a spec came from. An
+option is written once, as a field of its spec: with its type, its description for the reference, and its check.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ S = TypeVar("S", bound="Spec")
 
 
 def option(doc: str, **default: Any) -> Any:
-    """Return a field of a spec: its words for the reference and, unless it must be given, its default."""
+    """Return a field of a spec: its description for the reference and, unless it is required, its default."""
     return dataclasses.field(metadata={_DOC: doc}, kw_only=True, **default)
 
 
@@ -37,11 +37,11 @@ class Spec:
         self.check()
 
     def check(self) -> None:
-        """Refuse options that no input could make right."""
+        """Refuse options that are wrong for every input."""
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What messages call the inputs, in order."""
+        """The names of the inputs in messages, in order."""
         raise NotImplementedError
 
     def time_of(self, stream: int) -> object:
@@ -49,7 +49,7 @@ class Spec:
 
     @classmethod
     def descriptions(cls) -> dict[str, str]:
-        """Return what the reference says of each option."""
+        """Return the description of each option for the reference."""
         return {field.name: field.metadata[_DOC] for field in dataclasses.fields(cls) if _DOC in field.metadata}
 
     def to_json(self) -> Json:
@@ -63,12 +63,12 @@ class Spec:
 
 
 def spec_of(kind: type[S], arguments: Mapping[str, Any], **more: Any) -> S:
-    """Return a spec with its options taken by their names from what a function was given."""
+    """Return a spec whose options are taken, by their names, from the arguments of a function."""
     return kind(**{name: arguments[name] for name in kind.descriptions()}, **more)
 
 
 def spec_kinds() -> dict[str, type[Spec]]:
-    """Return every logical operator that there is, by its kind: whatever is a spec counts."""
+    """Return all logical operators by their kind: every subclass of `Spec` that has a kind."""
     import braided.operators.asof.spec
     import braided.operators.bounded.group_spec
     import braided.operators.detect.spec
@@ -89,14 +89,14 @@ def spec_kinds() -> dict[str, type[Spec]]:
 
 
 def frozen(value: Any) -> Any:
-    """Return a value with tuples for lists."""
+    """Return a value with its lists replaced by tuples."""
     if isinstance(value, list | tuple):
         return tuple(frozen(part) for part in value)
     return {key: frozen(part) for key, part in value.items()} if isinstance(value, Mapping) else value
 
 
 def _objects() -> dict[str, type]:
-    """Return what options may hold beside plain values, by name."""
+    """Return the classes of objects that options may hold beside plain values, by name."""
     from braided.eviction.policies.registry import POLICIES
     from braided.operators.bounded.group_spec import Join
     from braided.operators.detect.spec import Pattern

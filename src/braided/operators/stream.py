@@ -1,4 +1,4 @@
-"""A stream as the compiler sees it: its columns, and how late its times may be; where from, nobody asks."""
+"""A stream as the planner sees it: its columns, and how late its times may be, whatever its source."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from braided.time.resolve import learned_above, resolve_rule
 
 @dataclass(frozen=True)
 class TimeMarks:
-    """What is known beforehand of a time column, in microseconds.
+    """What is known about a time column before rows arrive, in microseconds.
 
-    delay : of the result of an operator, how far its times may be behind the largest seen; None for a source's.
+    delay : of the result of an operator, how far its times may be behind the largest one so far; None for a source.
     watermark_delay : how far they may be behind the clocks of its sources.
     watermark : the delay of a watermark that was given to it, or of its sources; None where there is none.
     """
@@ -48,10 +48,9 @@ class TimeMarks:
 
 @dataclass(frozen=True)
 class Stream:
-    """One input: what messages call it, its Arrow schema, the marks of its time columns.
+    """One input: its name in messages, its Arrow schema, and the marks of its time columns.
 
-    `collated` columns compare in other ways than by their bytes. With `case_sensitive`, names are found only as they
-    are written.
+    `collated` columns compare in other ways than by their bytes. With `case_sensitive`, names must match exactly.
     """
 
     label: str
@@ -62,7 +61,7 @@ class Stream:
 
     @property
     def called(self) -> str:
-        """Return what a sentence calls it."""
+        """Return its name within a sentence."""
         return f"the {self.label} input" if self.label in ("left", "right") else f"the {self.label}".replace(
             "the streams", "streams"
         )  # fmt: skip
@@ -71,7 +70,7 @@ class Stream:
         return self.marks.get(column, TimeMarks())
 
     def find(self, name: object, option: str) -> str:
-        """Find a column as Spark does: exactly, or else without regard to case unless case matters."""
+        """Find a column as Spark does: exactly, else case-insensitively unless `case_sensitive`."""
         names: list[str] = self.schema.names
         if name in names:
             return str(name)

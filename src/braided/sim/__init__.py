@@ -1,1 +1,1 @@
-"""A simulated cluster, driven by the same policies as a real one, and the figures of the papers made with it."""
+"""A simulated cluster, driven by the same policies as a real one, and the papers' figures that it reproduces."""

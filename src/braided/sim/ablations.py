@@ -1,4 +1,4 @@
-"""Each mechanism switched off, and what is left of the result: throughput in the simulator, recall in the buffers."""
+"""Each mechanism switched off, and the share of the result that is left: simulated throughput, recall of buffers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from braided.sim.strategies import Query, lay_out, stage_costs
 
 
 def ablations(quick: bool, tell: Tell) -> list[Reproduction]:
-    """What is left without each mechanism, as a share of what there is with it."""
+    """Return the result without each mechanism, as a share of the result with it."""
     setup = Setup(seconds=300.0 if quick else 2000.0, turn=100.0 if quick else 500.0, comparison=7.0)
     rows = 40_000 if quick else 200_000
     left: dict[str, float] = {}

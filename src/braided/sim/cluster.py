@@ -12,7 +12,7 @@ from braided.sim.server_kernel import SLOTS, Costs, Floats, Ints, ServerState, r
 
 @dataclass(frozen=True)
 class Copies:
-    """Copies of rows in order of time: where each goes (below 0: to the least loaded of its join), and what it is."""
+    """Copies of rows in order of time: the server of each (below 0: the least loaded one of its join), and its kind."""
 
     servers: Ints
     times: Floats
@@ -34,7 +34,7 @@ class Copies:
 
     @classmethod
     def merge(cls, parts: list[Copies]) -> Copies:
-        """Put all copies in order of time; of equal times the earlier part comes first."""
+        """Put all copies in order of time; for equal times, copies of the earlier part come first."""
         times = np.concatenate([part.times for part in parts])
         order = np.argsort(times, kind="stable")
         servers, codes = (np.concatenate([getattr(part, name) for part in parts]) for name in ("servers", "codes"))
@@ -44,7 +44,7 @@ class Copies:
 class Cluster:
     """Servers that join streams. `run` lets time pass; the counts of `state` only grow.
 
-    speeds : work per second of each server; memory : rows that each can hold, in windows or waiting.
+    speeds : work per second of each server; memory : rows that each can store, in windows or waiting.
 
     >>> cluster = Cluster(np.array([100.0]), np.array([10]), 1, Costs(50.0, 10.0, 10.0, False))
     >>> both = [Copies.of(np.zeros(1), np.array([at]), 0, side, np.zeros(1, np.int64), np.array([True]))
@@ -68,7 +68,7 @@ class Cluster:
         )  # fmt: skip
 
     def run(self, copies: Copies, members: list[npt.NDArray[np.integer]], until: float) -> None:
-        """Receive copies and work until a moment; `members` are the servers of each join."""
+        """Receive copies and work until a point in time; `members` are the servers of each join."""
         sizes = np.array([len(servers) for servers in members])
         table = np.zeros((len(members), int(sizes.max())), np.int64)
         for join, servers in enumerate(members):
@@ -76,7 +76,7 @@ class Cluster:
         run_copies(self.state, self.costs, copies.servers, copies.times, copies.codes, table, sizes, float(until))
 
     def work_of(self, rows: Floats, pairs: Floats) -> Floats:
-        """Return the work that so many rows and comparisons are."""
+        """Return the work of a number of rows and comparisons."""
         return np.asarray(self.costs.comparison * pairs + self.costs.row * rows)
 
     def join_use(self, seconds: float) -> Floats:

@@ -1,7 +1,7 @@
-"""EBS's experiments: how K is learned (5a), what it does while a detector moves (5b), and placement at runtime (6b).
+"""EBS's experiments: how K is learned (5a), how it changes when a detector moves (5b), and placement at runtime (6b).
 
 K is learned by the package's `Learner`, promises of topics move its `StreamClock`, and Figure 6b runs whole peers with
-their optimisation master. The paper's forwarding exists only here: topics need none of it.
+their optimisation master. The paper's forwarding exists only here: topics do not need it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Hits:
 
 
 def hits(rows: int, seed: int) -> Hits:
-    """Return events: a third come regularly and set the clock; the others come by chance, and are 5 to 45 ms late."""
+    """Return events: a third come regularly and set the clock; the others come at random, 5 to 45 ms late."""
     random = np.random.default_rng([5, seed])
     count = rows // 3
     chance = np.sort(random.uniform(0, 6_000 * count, rows - count)).astype(np.int64)
@@ -53,7 +53,7 @@ def hits(rows: int, seed: int) -> Hits:
 
 @dataclass(frozen=True)
 class Ordered:
-    """What an ordering unit did: K after each event, which came too late, and how long each took to be seen."""
+    """The run of an ordering unit: K after each event, which events came too late, and the latency of each."""
 
     lateness: Ints
     in_order: npt.NDArray[np.bool_]
@@ -65,7 +65,7 @@ def order_hits(given: Hits, margin: float, lateness: int | None = None) -> Order
     spec = Lateness(margin=margin, floor="0 seconds", measure="next" if lateness is None else "arrival")
     found: SlackRun = slack_rows(given.times, spec, clock_rows=given.sets, lateness=lateness)
     clock = np.maximum.accumulate(np.where(given.sets, given.times, given.times[0]))
-    # An event leaves when the clock has moved on by its wait: with the event that has moved it.
+    # An event is released when the clock has moved by its wait: with the event that moves it.
     leaves = np.searchsorted(clock, clock + found.wait)
     moved = given.arrivals[np.minimum(leaves, len(clock) - 1)]
     return Ordered(found.lateness, found.in_order, np.maximum(moved, given.arrivals) - given.times)
@@ -76,9 +76,9 @@ def order_hits(given: Hits, margin: float, lateness: int | None = None) -> Order
 
 @dataclass(frozen=True)
 class Source:
-    """An event type: its rate a second, and its delays at the old and the new host in microseconds.
+    """An event type: its rate per second, and its delays at the old and the new host in microseconds.
 
-    first : of a type that comes regularly, when one comes; None for one that comes by chance.
+    first : the first time of a type that comes regularly; None for one that comes at random times.
     """
 
     name: str
@@ -95,14 +95,14 @@ SOURCES = (
     Source("touch", 44.0, 20 * MS, 56 * MS),
     Source("whistle", 0.025, 30 * MS, 45 * MS, first=30 * SECOND),
 )
-"""The first sets the clock. K is about 40 ms at the old host and 60 ms at the new one, where it takes 30 s until each
-type has come once: as in the paper."""
+"""The first type sets the clock. K is about 40 ms at the old host and 60 ms at the new one, where it takes 30 s until
+each type has come once, as in the paper."""
 FORWARD = 30 * MS
-"""The sub-delay: what an event takes from the old host to the new one."""
+"""The sub-delay: the time of an event from the old host to the new one."""
 MANIFEST = 5 * MS
-"""Between two manifests of a topic here. A Spark job's trigger is longer, and so is then its lag."""
+"""The time between two manifests of a topic here. A Spark job's trigger is longer, and so is its lag."""
 GAP = 2 * SECOND
-"""In which nobody runs a detector that moves by position and state (docs/how-to/peers.md)."""
+"""The time in which a detector that moves by position and state does not run (docs/how-to/peers.md)."""
 
 
 @dataclass(frozen=True, order=True)
@@ -119,7 +119,7 @@ class Event:
 
 
 def events(seconds: float, seed: int) -> list[Event]:
-    """Return the events of a span around the move, which is at 0, in order of time; the same seconds before it."""
+    """Return the events of a span around the move, which is at 0, in order of time; equally long before and after."""
     random = np.random.default_rng([6, seed])
     out = []
     for kind, source in enumerate(SOURCES):
@@ -136,20 +136,20 @@ def events(seconds: float, seed: int) -> list[Event]:
 
 @dataclass
 class Moved:
-    """What a move did: K over time at the new host, events that came too late, and packets sent there again."""
+    """The effects of a move: K over time at the new host, events that came too late, and forwarded packets."""
 
     seconds: list[float] = field(default_factory=list)
     lateness: list[float] = field(default_factory=list)
     failures: int = 0
     forwarded: int = 0
     slowest: float = 0.0
-    """Seconds from an event to its being seen, at most."""
+    """The largest latency of an event in seconds."""
 
 
 class OrderingUnit:
-    """The paper's: rows wait for K behind the clock, which one type sets; K is what the package's learner says.
+    """The paper's unit: rows wait for K behind the clock, which one type sets; K comes from the package's learner.
 
-    at_least : a K that is known beforehand.
+    at_least : a lower bound of K that is known before.
     """
 
     def __init__(self, learner: Learner) -> None:
@@ -167,7 +167,7 @@ class OrderingUnit:
         return max(self.at_least, self.learner.lateness)
 
     def take(self, kind: int, time: int, now: int, *, learns: bool = True) -> None:
-        """Take an event as it arrives; let what is in order by now leave."""
+        """Take an event as it arrives; release the events that are in order by now."""
         self.failures += time < self._last
         heapq.heappush(self._waiting, (time, kind))
         if learns:
@@ -185,7 +185,7 @@ class OrderingUnit:
 
 
 def _learned(given: Sequence[Event]) -> OrderingUnit:
-    """Return the unit of the old host, as it is when the detector moves."""
+    """Return the unit of the old host at the time when the detector moves."""
     unit = OrderingUnit(Learner(Lateness(margin=0, floor="0 seconds", measure="next")))
     for event in sorted((e for e in given if e.arrives(after=False) < 0), key=lambda e: e.arrives(after=False)):
         unit.take(event.kind, event.time, event.arrives(after=False))
@@ -193,7 +193,7 @@ def _learned(given: Sequence[Event]) -> OrderingUnit:
 
 
 def _follow(unit: OrderingUnit, given: Sequence[tuple[int, Event, bool]], out: Moved, seconds: float) -> None:
-    """Let a unit take events as (arrival, event, whether its delay counts), and note K."""
+    """Let a unit take events as (arrival, event, whether its delay counts), and record K."""
     for now, event, learns in given:
         if 0 <= now <= seconds * SECOND:
             unit.take(event.kind, event.time, now, learns=learns)
@@ -203,7 +203,7 @@ def _follow(unit: OrderingUnit, given: Sequence[tuple[int, Event, bool]], out: M
 
 
 def classic(seconds: float, seed: int) -> Moved:
-    """K travels with the state, and the old host forwards everything until each type has come directly once."""
+    """K moves with the state, and the old host forwards everything until each type has come directly once."""
     given, out = events(seconds, seed), Moved()
     unit = _learned(given)
     unit.failures = 0
@@ -216,14 +216,14 @@ def classic(seconds: float, seed: int) -> Moved:
 
 
 def _keyed(given: Sequence[Event]) -> list[Event]:
-    """Return the events that are not before the move; those in flight reach the detector where they find it."""
+    """Return the events that are not before the move; events in flight reach the detector at its current host."""
     return [event for event in given if event.time >= 0]
 
 
 def forwarding(seconds: float, seed: int) -> Moved:
-    """The paper's: events come directly and by way of the old host, which stops type by type; echoes are dropped.
+    """The paper's way: events come directly and through the old host, which stops type by type; duplicates are dropped.
 
-    K begins with the old one and the sub-delay. Once a type has come directly its own delay counts instead.
+    K starts with the old K plus the sub-delay. Once a type has come directly, its own delay counts instead.
     """
     given, out = events(seconds, seed), Moved()
     old = _learned(given)
@@ -252,7 +252,7 @@ def forwarding(seconds: float, seed: int) -> Moved:
             known[event.kind] = usual if known[event.kind] == start else max(known[event.kind], usual)
             unit.at_least = max(known.values())
         if number in seen:
-            continue  # an echo
+            continue  # a duplicate
         seen.add(number)
         unit.take(event.kind, event.time, now, learns=is_direct)
         out.seconds.append(now / SECOND)
@@ -262,10 +262,10 @@ def forwarding(seconds: float, seed: int) -> Moved:
 
 
 def by_topics(seconds: float, seed: int) -> Moved:
-    """Ours: every type is a topic with promises; the detector stops, and goes on elsewhere from the same offsets.
+    """Our way: every type is a topic with promises; the detector stops, and continues elsewhere at the same offsets.
 
-    Each manifest has the events of its span and says that none before its end comes any more. A clock of a stream is
-    the package's, moved by promises alone; what leaves is what all of them have passed.
+    Each manifest has the events of its span, and promises that no earlier event comes any more. The clock of a stream
+    is the package's, moved only by promises; events that all clocks have passed are released.
     """
     given, out = _keyed(events(seconds, seed)), Moved()
     clocks = [StreamClock(Lateness(floor="0 seconds")) for _ in SOURCES]
@@ -278,7 +278,7 @@ def by_topics(seconds: float, seed: int) -> Moved:
             mine = by_span.get((kind, span), [])
             end = (span + 1) * MANIFEST
             own = max([end, *(event.time + event.late for event in mine)])
-            # Who goes on at the new host finds in the topics what has come while nobody ran the detector.
+            # At the new host, the topics have the events that came while the detector did not run.
             manifests.append((max(GAP, own + source.after), kind, end, mine))
     newest, last = 0, -1
     waiting: list[int] = []
@@ -302,34 +302,34 @@ def by_topics(seconds: float, seed: int) -> Moved:
 # Figure 6b
 
 LOUD, QUIET, SWING = 100.0, 5.0, 100.0
-"""Events a second of producers, and the seconds between two swings."""
+"""Events per second of producers, and the seconds between two swings."""
 STATIC = np.array([0, 1, 0, 1, 1, 0, 1, 0])
-"""The hosts of eight detectors at first: none is with what it reads, as far as that goes."""
+"""The first hosts of eight detectors: as far as possible, none is on the host of its inputs."""
 _READS = {4: (0, 3), 5: (1, 0), 6: (2, 1), 7: (3, 2)}
 """Which detectors the upper four subscribe to: each of the lower four has two subscribers."""
 
 
 def rates(now: float) -> Floats:
-    """Return what each detector publishes a second: 0 and 2 are loud in one pattern, 1 and 3 in the other."""
+    """Return the events per second of each detector: 0 and 2 publish many in one pattern, 1 and 3 in the other."""
     loud = (0, 2) if int(now // SWING) % 2 == 0 else (1, 3)
     return np.array([LOUD if number in loud else QUIET for number in range(4)] + [1.0] * 4)
 
 
 def remote(at: npt.NDArray[np.int64], now: float) -> float:
-    """Return the events a second between the two hosts."""
+    """Return the events per second between the two hosts."""
     published = rates(now)
     return float(sum(published[low] for high, lows in _READS.items() for low in lows if at[high] != at[low]))
 
 
 def best(now: float, room: int) -> float:
-    """Return the least there can be: all allocations with so many detectors a host are tried."""
+    """Return the least possible traffic: all allocations with at most `room` detectors per host are tried."""
     allocations = (np.array(at) for at in product((0, 1), repeat=8) if 8 - room <= sum(at) <= room)
     return min(remote(at, now) for at in allocations)
 
 
 @dataclass(frozen=True)
 class Swings:
-    """Traffic between two hosts over time: with the static allocation, with peers that run, and the least."""
+    """Traffic between two hosts over time: with the static allocation, with running peers, and the least possible."""
 
     seconds: list[float]
     static: list[float]
@@ -358,7 +358,7 @@ def swings(seconds: float, seed: int) -> Swings:
     last = STATIC.copy()
     master = []
     for sample in samples:
-        last = np.where(sample.at < 0, last, sample.at)  # while it moves its events go where it was
+        last = np.where(sample.at < 0, last, sample.at)  # while it moves, its events go to the old host
         master.append(remote(last, sample.second - 1))
     moments = [sample.second for sample in samples]
     return Swings(

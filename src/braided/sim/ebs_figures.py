@@ -15,7 +15,7 @@ _SEED = 1
 _EXPERT = 500 * ebs.MS
 _POINTS = 120
 _STARTS = 100
-"""Events until K is about what it stays."""
+"""The number of events until K is about stable."""
 
 
 def learned_lateness(quick: bool, tell: Tell) -> list[Reproduction]:
@@ -104,7 +104,7 @@ def migration(quick: bool, tell: Tell) -> list[Reproduction]:
 
 
 def _over_time(way: str, name: str, moved: ebs.Moved, seconds: float) -> Panel:
-    """Show K in every fourth of a second, the largest there was."""
+    """Return a panel with the largest K of every quarter of a second."""
     x = np.arange(0, seconds, 0.25)
     at, lateness = np.array(moved.seconds), np.array(moved.lateness)
     cuts = np.searchsorted(at, [*x, seconds])
@@ -113,7 +113,7 @@ def _over_time(way: str, name: str, moved: ebs.Moved, seconds: float) -> Panel:
 
 
 def placement(quick: bool, tell: Tell) -> list[Reproduction]:
-    """Figure 6b: traffic between two hosts, with agents that run."""
+    """Figure 6b: traffic between two hosts, with running agents."""
     seconds = 300.0 if quick else 600.0
     tell("two peers, eight detectors")
     found = ebs.swings(seconds, _SEED)

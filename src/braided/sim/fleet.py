@@ -1,8 +1,8 @@
 """A simulated fleet: the package's own peers, agents and protocols on a virtual clock, over hosts with a modelled CPU.
 
-A component takes tuples from its topic at the rate that its host's CPU allows, and gives as many to the next one. What
-waits is in topics, so it is still there after a move. Everything that decides (discovery, load reports, the watch, the
-six phases, leases, the guardian, placement) is the package's, unchanged; only the hosts are modelled.
+A component takes tuples from its topic at the rate that its host's CPU allows, and passes the same number to the next
+one. Waiting tuples are in topics, so they still exist after a move. All decisions (discovery, load reports, the watch,
+the six phases, leases, the guardian, placement) are those of the package, unchanged; only the hosts are modelled.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from braided.fleet.virtual_network import VirtualMachine, VirtualNetwork
 
 Floats = npt.NDArray[np.float64]
 TICK = 1.0
-"""Seconds of a step of the model."""
+"""The seconds of one step of the model."""
 STOPS, STARTS, REHEARSES = (0.2, 1.0), (1.0, 2.0), (4.0, 8.0)
-"""Shortest and longest seconds, as fleets of Spark applications take on one machine (docs/how-to/peers.md)."""
+"""The shortest and longest seconds that fleets of Spark applications take on one machine (docs/how-to/peers.md)."""
 MIGRATION = (
     "MigrationDecision",
     "MigrationRequest",
@@ -42,18 +42,19 @@ MIGRATION = (
 
 
 def contact(name: str) -> Contact:
-    """Return a peer's contact: its id is the hash of its name, as over TLS it is that of its key."""
+    """Return a peer's contact: its id is the hash of its name (over TLS: of its key)."""
     digest = hashlib.sha1(name.encode()).digest()
     return Contact(digest.hex(), f"10.{digest[0]}.{digest[1]}.{digest[2]}:{7000 + digest[3]}", name)
 
 
 @dataclass
 class Pipelines:
-    """The components of a fleet as a fluid model: who waits for whose tuples, and what a tuple costs.
+    """The components of a fleet as a fluid model: which waits for tuples of which, and what a tuple costs.
 
-    cost : CPU seconds a tuple. before : the component whose results each reads; -1 for those that read a source.
-    rate : of source-reading components, the tuples a second at a time.
-    counts_processes : whether the load of a host is its processes that run or wait, as Synergy has it, else its CPU.
+    cost : CPU seconds per tuple. before : the component whose results each reads; -1 for those that read a source.
+    rate : the tuples per second, at a time, of components that read a source.
+    counts_processes : whether the load of a host is its number of running or waiting processes, as in Synergy, else its
+        CPU.
     """
 
     names: list[str]
@@ -72,7 +73,7 @@ class Pipelines:
     def __post_init__(self) -> None:
         count = len(self.names)
         self.at = np.full(count, -1)
-        """The host of each component; -1 while none runs it."""
+        """The host of each component; -1 while no host runs it."""
         self.waiting, self.served, self.busy = np.zeros(count), np.zeros(count), np.zeros(count)
         self._measured: dict[int, Measured] = {}
         self._index = {name: number for number, name in enumerate(self.names)}
@@ -83,7 +84,7 @@ class Pipelines:
         return self._index[name]
 
     def tick(self, now: float) -> None:
-        """Go on by a tick: CPU is shared evenly among the components of a host that have something to do."""
+        """Advance by one step: CPU is shared evenly among the components of a host that have work."""
         arriving = np.where(self.before < 0, self.rate(now), self.served[self.before]) * TICK
         self.waiting += arriving
         runs = self.at >= 0
@@ -93,16 +94,16 @@ class Pipelines:
         self.waiting -= taken
         self.served = taken / TICK
         self.done += float(taken[self._last].sum())
-        # A process that still has work at the end of a tick was in the run queue all the time.
+        # A process that still has work at the end of a step was in the run queue all the time.
         self.busy = np.where(self.waiting * self.cost > 1e-9, runs * 1.0, np.minimum(1.0, given / TICK))
         self._sums += self.busy if self.counts_processes else given / TICK
         self._outputs += self.served
         self._ticks += 1
 
     def measure(self, host: int) -> Measured:
-        """Return a host's load since it was last measured, and what its components take of it."""
+        """Return a host's load since the last measurement, and the shares of its components."""
         ticks = self._ticks[host]
-        if not ticks:  # asked twice at one moment
+        if not ticks:  # measured twice at the same time
             return self._measured.get(host, Measured(0.0))
         self._ticks[host] = 0.0
         here = np.flatnonzero(self.at == host)
@@ -121,13 +122,13 @@ class Pipelines:
         return self._measured[host]
 
     def load(self) -> Floats:
-        """Return the processes of each host that run or wait now."""
+        """Return the number of processes of each host that run or wait now."""
         runs = self.at >= 0
         return np.asarray(np.bincount(self.at[runs], self.busy[runs], self.hosts), np.float64)
 
 
 def share(wanted: Floats, at: npt.NDArray[np.int64], hosts: int, capacity: float) -> Floats:
-    """Return what each gets where a host's capacity is shared evenly, and nobody gets more than it wants.
+    """Return what each component gets if a host's capacity is shared evenly, and none gets more than it needs.
 
     >>> share(np.array([0.1, 0.8, 0.8]), np.array([0, 0, 0]), 1, 1.0).tolist()
     [0.1, 0.45, 0.45]
@@ -161,7 +162,7 @@ class ModelHost:
 
     def check(self, job: Job) -> None:
         if job.operator not in self.offered:
-            raise PeerError(f"operator={job.operator!r}: is not offered here")
+            raise PeerError(f"operator={job.operator!r}: not offered here")
 
     def measure(self) -> Measured:
         return self.model.measure(self.number)
@@ -259,7 +260,7 @@ class SimulatedFleet:
             self.peers.append(peer)
             await peer.start([self.peers[0].agent.contact] if number else [])
         for peer, offered in zip(self.peers, self._offered, strict=True):
-            for operator in offered:  # those that came first knew few of the others
+            for operator in offered:  # the first peers knew few of the others
                 await peer.discovery.register(operator)
 
     def counts(self) -> Counter[str]:
@@ -270,15 +271,15 @@ class SimulatedFleet:
         return total
 
     def sent(self, *kinds: str) -> int:
-        """Return how many messages of some kinds were sent while it was measured."""
+        """Return how many messages of some kinds were sent during the measurement."""
         return sum(self.after[kind] - self.before[kind] for kind in kinds)
 
     @property
     def migration_messages(self) -> int:
-        """Messages of the six phases, with the answer to each decision."""
+        """The messages of the six phases, including the answer to each decision."""
         return self.sent(*MIGRATION, "MigrationDecision")
 
     @property
     def moves(self) -> int:
-        """Components that have moved."""
+        """The number of moves."""
         return sum(event.what.startswith("moved to ") for peer in self.peers for event in peer.holding.events)

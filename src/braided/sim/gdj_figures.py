@@ -1,4 +1,4 @@
-"""GDJ's Figures 2.1 to 10 for `braided papers`: the figures of `sim/gdj/`, each with verdicts that its data gives."""
+"""GDJ's Figures 2.1 to 10 for `braided papers`: the figures of `sim/gdj/`, each with verdicts from its data."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def gdj_makers(data: Path | None) -> list[Maker]:
     """Return the makers of all figures; `data` is a folder with real streams, None for synthetic ones."""
     missing = [name for name in _FILES if data is not None and not (data / name).exists()]
     if missing:
-        raise OptionError(f"data={str(data)!r}: has no {missing[0]}; write a folder with {', '.join(_FILES)}")
+        raise OptionError(f"data={str(data)!r}: has no {missing[0]}; give a folder with {', '.join(_FILES)}")
     makers: dict[str, tuple[Callable[[Setting], Figure], Verdicts]] = {
         "2.1a": (popularity, _of_popularity), "2.1b": (distances, _of_distances), "2": (best_ages, _of_ages),
         "3": (FIGURES["3"], _of_tuning), "4": (FIGURES["4"], _of_sizes), "5a": (FIGURES["5a"], _of_windows),
@@ -141,7 +141,7 @@ def _of_sizes(figure: Figure, setting: Setting) -> tuple[str, ...]:
 
 
 def _ours(panels: Sequence[Panel]) -> tuple[str, ...]:
-    """Say how RECENT, ours, compares with the best of the paper's policies that know no future, point by point."""
+    """Compare RECENT, ours, with the best of the paper's policies that do not know the future, point by point."""
     names = [name for name in ("GDJ", "PROB", "FIFO", "RAND") if name in panels[0].series]
     ratios = [
         panel.series["RECENT"][at] / max(panel.series[name][at] for name in names)

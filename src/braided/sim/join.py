@@ -1,6 +1,6 @@
 """One simulated join: the routing table of the package routes its rows, and the controller changes that table.
 
-The simulator writes none of these policies. What a batch of the real runtime is, is here a sampling period.
+The simulator has no policies of its own. A sampling period here corresponds to a batch of the real runtime.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class SimulatedJoin:
     """A join over some servers of a cluster, under a scheme of the routing (`ssp` or `grid`).
 
     servers : numbers of its workers in the cluster. adaptive : whether a controller watches. results : results per
-    comparison, which the controller counts as work. measure : what the controller takes for a load.
+    comparison, which the controller counts as work. measure : what the controller uses as load.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class SimulatedJoin:
         self._random = np.random.default_rng([seed, number])
         self._batch = 0
         self._rows = (0, 0)
-        # Copies by side, server and slot of the grid: all of this period, and the stored ones of periods before.
+        # Copies by side, server and slot of the grid: all of this period, and the stored ones of earlier periods.
         self._received = np.zeros((2, len(servers), SLOTS))
         self._stored: list[Floats] = []
         self.copies = 0
@@ -78,8 +78,8 @@ class SimulatedJoin:
     def observe(self, cluster: Cluster, now: float, seconds: float) -> None:
         """Report a period to the controller, as routers and workers report a batch.
 
-        A batch of the real runtime ends when all its rows are joined, so its reports say what they need. Here servers
-        run out of time and memory, and do less. So what is reported is computed from the rows that they received.
+        A batch of the real runtime ends when all its rows are joined, so its reports have their whole work. Here
+        servers run out of time and memory, and do less. So the report is computed from the rows that they received.
         """
         if self._adaptive:
             left, right = (part.sum(axis=1) for part in self._received)
@@ -96,7 +96,7 @@ class SimulatedJoin:
         self._batch += 1
 
     def _pairs(self, seconds: float) -> Floats:
-        """Return the pairs that each server finds for the rows of this period, given time and memory for all."""
+        """Return the pairs that each server would find for the rows of this period with enough time and memory."""
         periods = self.window / seconds
         self._stored = self._stored[: int(np.ceil(periods)) + 1]
         left, right = self._received

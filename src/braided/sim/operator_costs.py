@@ -1,7 +1,7 @@
 """What a row, a comparison, a block, a task and a batch cost here, as measured: simulated figures compute with it.
 
-`benchmarks/operator_costs.py` and `benchmarks/cores.py` measure them anew. Other machines have other costs, but what
-the figures say depends on their ratios alone. No test compares these constants with a new measurement.
+`benchmarks/operator_costs.py` and `benchmarks/cores.py` measure them again. Other machines have other costs, but the
+figures depend only on their ratios. No test compares these constants with a new measurement.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class OperatorCosts:
     row : a row of a join, routed, probed with and stored. result : a pair of a join. routed : a row read, hashed and
     packed by a router. mapped : the same with an expression evaluated. aggregated : a pair added to its windows.
     comparison : a pair tested by a predicate. block : a block from one task to one worker. topic : a row written to a
-    topic and read again. spark : what Spark adds for a row that enters an operator: reading it, and passing it to
+    topic and read again. spark : Spark's cost for a row that enters an operator: reading it, and passing it to
     Python. task : a task of Spark with its Python process, whatever it joins. batch : milliseconds of a batch, whatever
     it joins.
     """
@@ -36,7 +36,7 @@ class OperatorCosts:
 
 @dataclass(frozen=True)
 class Cores:
-    """A join on Spark, on so many cores: rows a second, CPU seconds per million rows in the JVM and in Python."""
+    """A join on Spark, on a number of cores: rows per second, CPU seconds per million rows in the JVM and in Python."""
 
     cores: int
     rows_a_second: int
@@ -45,7 +45,7 @@ class Cores:
 
 
 # Rows, comparisons, blocks and topics by benchmarks/operator_costs.py; `spark` and `task` by benchmarks/cores.py, CPU
-# seconds of a join less those of its own code, and of 8 partitions less those of 2; `batch` as in
+# seconds of a join minus those of its own code, and of 8 partitions minus those of 2; `batch` as in
 # docs/benchmarks/benchmarks.md.
 MEASURED = OperatorCosts(
     row=0.111, result=0.016, routed=0.0166, mapped=0.019, aggregated=0.048, comparison=0.00227, block=9.4, topic=0.0696,

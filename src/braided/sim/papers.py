@@ -1,4 +1,4 @@
-"""The papers' figures: each is made by a function, with its parameters, what differs, and verdicts from the data."""
+"""The papers' figures: a function reproduces each, with its parameters, the differences, and verdicts from the data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A figure made anew."""
+    """A reproduced figure."""
 
     figure: Figure
     parameters: dict[str, Any]
@@ -34,7 +34,7 @@ Maker = Callable[[bool, Tell], list[Reproduction]]
 
 
 def papers(data: Path | None = None) -> dict[str, list[Maker]]:
-    """Return the makers of each paper's figures; `data` is a folder with real streams, for those that want some."""
+    """Return the makers of each paper's figures; `data` is a folder with real streams, for those that use them."""
     from braided.sim import ebs_figures as ebs
     from braided.sim import synergy_figures as synergy
     from braided.sim.ablations import ablations

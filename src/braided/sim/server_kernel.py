@@ -10,7 +10,7 @@ Each server has one queue in order of time, which holds windows and waiting rows
 
 Receiving a row interrupts the join. A row is compared with all rows of the other side that it may meet and that were
 processed before it, so every pair is compared once, by the later of its rows (SSP, section 2.1). Servers depend on each
-other only where a row is to go to the least loaded of some: a server number below 0 asks for that.
+other only if a row goes to the least loaded of some servers: a server number below 0 requests this.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SLOTS = 8
 
 
 class ServerState(NamedTuple):
-    """All servers: the queue of each, and what was done by each server for each join."""
+    """All servers: the queue of each, and the work done by each server for each join."""
 
     speed: Floats
     memory: Ints
@@ -46,11 +46,11 @@ class ServerState(NamedTuple):
     received: Ints
     processed: Ints
     dropped: Ints
-    """Rows that left before they were processed."""
+    """The rows that left before they were processed."""
 
 
 class Costs(NamedTuple):
-    """Work per comparison and per row received, the window, and whether a full queue drops the newcomer."""
+    """Work per comparison and per received row, the window, and whether a full queue drops the new row."""
 
     comparison: float
     row: float
@@ -74,7 +74,7 @@ def _remove_first(state: ServerState, server: int) -> None:
 
 @in_place
 def _advance(state: ServerState, costs: Costs, server: int, moment: float) -> None:
-    """Process waiting rows as long as the server is free before a moment."""
+    """Process waiting rows as long as the server is free before a point in time."""
     ring = state.times.shape[1] - 1
     while state.next[server] < state.last[server] and state.free_at[server] < moment:
         at = state.next[server] & ring
@@ -119,10 +119,10 @@ def run_copies(
     sizes: Ints,
     until: float,
 ) -> None:
-    """Let servers receive copies in order of time and work until a moment.
+    """Let servers receive copies in order of time and work until a point in time.
 
     A server below 0 stands for the least loaded of the servers of the row's join: the one with the fewest waiting rows
-    for its speed. `members[join, :sizes[join]]` are those.
+    for its speed. `members[join, :sizes[join]]` are the servers of a join.
     """
     for i in range(len(servers)):
         server = servers[i]

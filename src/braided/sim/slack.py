@@ -1,4 +1,4 @@
-"""K-slack: rows wait until their time plus K is not after the clock, then leave in event-time order.
+"""K-slack: rows wait until their time plus K is not after the clock, and are then released in event-time order.
 
 `slack_rows` runs a whole stream one row at a time, with K learned after every row: what the operator does when
 every batch is one row, for benchmarks and plots.
@@ -26,14 +26,14 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class SlackRun:
-    """What became of each row, by order of arrival."""
+    """The run for each row, by order of arrival."""
 
     lateness: Ints
     """K after the row."""
     in_order: Flags
-    """Whether no later row had left before this one arrived."""
+    """Whether no later row had been released before this one arrived."""
     released: Ints
-    """The rows in the order in which they left; those still waiting at the end leave then."""
+    """The rows in the order of their release; rows that still wait at the end are released then."""
     wait: Ints
     """How far the stream's clock moved while the row waited."""
 
@@ -152,7 +152,7 @@ def _push(heap: Ints, size: int, times: Times, row: int) -> None:
 
 @compiled
 def _release(heap: Ints, size: int, times: Times, released: Ints, done: int) -> int:
-    """Take the first row off a heap of size + 1 rows; return how many have left."""
+    """Take the first row off a heap of size + 1 rows; return how many have been released."""
     released[done] = heap[0]
     row, at = heap[size], 0
     while 2 * at + 1 < size:
@@ -169,7 +169,7 @@ def _release(heap: Ints, size: int, times: Times, released: Ints, done: int) -> 
 
 @compiled
 def _take_pending(state: State, ceiling: int, before: int, time: int) -> None:
-    """Keep a row until the clock, which is at `before`, is next set; one that is beyond the ceiling is not kept."""
+    """Keep a row until the clock, which is at `before`, is next set; a row beyond the ceiling is not kept."""
     if gap(before, time) > ceiling:
         state[0].beyond += 1
     else:

@@ -1,11 +1,11 @@
-"""SSP's experiments (Gu and Yu, section 4): joins over unequal servers, by ways to place their rows.
+"""SSP's experiments (Gu and Yu, section 4): joins over unequal servers, with several ways to place their rows.
 
 | way | the rows of a join go |
 |---|---|
 | `llf` | to one server, the one with the most spare speed: the paper's rival |
-| `paper` | one stream to the least loaded server each, the other to all; the *slower* is split, as its text says |
-| `static` | by `partition="ssp"`, the left stream split for ever |
-| `ssp` | by `partition="ssp"` with its controller: the stream that costs more is split, as the paper's formula says |
+| `paper` | each row of one stream to the least loaded server, the other to all; the *slower* is split, as in its text |
+| `static` | by `partition="ssp"`, with the left stream always split |
+| `ssp` | by `partition="ssp"` with its controller: the stream that costs more is split, as in the paper's formula |
 | `grid` | by `partition="grid"` with its controller: the cheapest grid |
 
 `static`, `ssp` and `grid` are the package's own tables and controllers.
@@ -25,14 +25,14 @@ from braided.sim.server_kernel import Costs, Floats, Ints
 from braided.sim.streams import arrivals
 
 PERIOD = 10.0
-"""Seconds of a sampling period, after which controllers act."""
+"""The seconds of a sampling period, after which controllers act."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """The parameters of section 4.1; `turn` is after how many seconds all rates change, None for never.
+    """The parameters of section 4.1; `turn`: after how many seconds all rates change, None for never.
 
-    weights : whether controllers see that servers differ, and weigh them.
+    weights : whether controllers know the speeds of servers, and weigh them.
     """
 
     joins: int = 10
@@ -52,7 +52,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run did: comparisons in each period, use of each server, copies, rows dropped unprocessed, decisions."""
+    """A run: comparisons in each period, use of each server, copies, rows dropped without processing, decisions."""
 
     comparisons: Ints
     use: Floats
@@ -62,12 +62,12 @@ class Outcome:
 
     @property
     def throughput(self) -> int:
-        """Join operations of the whole run."""
+        """The join operations of the whole run."""
         return int(self.comparisons.sum())
 
 
 def simulate(setup: Setup, way: str, per_join: int) -> Outcome:
-    """Run all joins, each on so many servers chosen at random, the same for every way."""
+    """Run all joins, each on `per_join` servers chosen at random, the same ones for every way."""
     random = np.random.default_rng([setup.seed, 0])
     speeds = random.uniform(*setup.speeds, setup.servers)
     memory = random.integers(setup.memory[0], setup.memory[1] + 1, setup.servers)
@@ -130,7 +130,8 @@ def _least_loaded(speeds: Floats, rates: Floats, setup: Setup) -> list[npt.NDArr
 class _TextRule:
     """The paper's text: split the stream with fewer rows in a period, each row to the least loaded server.
 
-    After a switch, rows still meet those stored under the old master for one window: they probe there, unstored.
+    After a switch, rows still meet those stored under the old master for one window: they probe there, but are not
+    stored.
     """
 
     def __init__(self, number: int, servers: npt.NDArray[np.integer]) -> None:

@@ -1,8 +1,8 @@
-"""StreamCloud's three strategies (III.B, IV.C) for a query of three stateful operators: its cost, and what is idle.
+"""StreamCloud's three strategies (III.B, IV.C) for a query of three stateful operators: costs and idle time.
 
-The plan is cut by the package's compiler (`plan/stages.py`), and processors are shared out by its instantiator
-(`plan/shares.py`), both unchanged. What a stage costs is what its operators cost for the rows that reach them, a topic
-for the rows that pass from stage to stage, and in each batch of each stateful operator its tasks and their blocks:
+The package's compiler (`plan/stages.py`) cuts the plan, and its instantiator (`plan/shares.py`) distributes the
+processors, both unchanged. The cost of a stage is that of its operators for the rows that reach them, of topics for the
+rows that pass from stage to stage, and per batch of each stateful operator that of its tasks and their blocks:
 
 ```
  query      N tasks and N x N blocks for each of three operators, no topic
@@ -31,7 +31,7 @@ _KEPT = {"v % 2 = 0": 0.5, "v < 900": 0.9}
 
 @dataclass(frozen=True)
 class Query:
-    """The chain of `benchmarks/streamcloud.py`: rows a second of each stream, keys, seconds of the joins' windows."""
+    """The chain of `benchmarks/streamcloud.py`: rows per second of each stream, keys, seconds of the joins' windows."""
 
     rate: float = 10_000.0
     keys: int = 20_000
@@ -54,7 +54,7 @@ def plan() -> Node:
 
 @dataclass(frozen=True)
 class StageCost:
-    """Microseconds for one source row: the operators', and the topic's; how many stateful operators; their keys."""
+    """Microseconds per source row, of operators and of topics; the number of stateful operators; their keys."""
 
     name: str
     work: float
@@ -64,7 +64,7 @@ class StageCost:
 
 @dataclass(frozen=True)
 class Layout:
-    """A strategy on so many processors: rows a second at most, and into what the processors' time goes, as shares."""
+    """A strategy on a number of processors: the most rows per second, and the shares of the processors' time."""
 
     strategy: Strategy
     processors: dict[str, int]
@@ -75,7 +75,7 @@ class Layout:
 
 
 def stage_costs(strategy: Strategy, query: Query, costs: OperatorCosts = MEASURED) -> list[StageCost]:
-    """Return the stages into which the compiler cuts the query, with what a row of the three sources costs in each."""
+    """Return the stages into which the compiler cuts the query, with the cost of a row of the three sources in each."""
     stages = split(plan(), 3, strategy, lambda join: False)
     flows: dict[str, float] = {}
     out = []
@@ -87,7 +87,7 @@ def stage_costs(strategy: Strategy, query: Query, costs: OperatorCosts = MEASURE
             if isinstance(node, Operator):
                 stateful += 1
                 inside = isinstance(stage.root, Aggregate) or any(isinstance(n, Aggregate) for n in stage.root.walk())
-                # Pairs of a join below an aggregate of its own stage never leave the workers.
+                # Pairs of a join below an aggregate of the same stage never leave the workers.
                 work += rows_in * (costs.spark + costs.row) + (
                     0.0 if inside and node is _last_join(stage.root) else rows_out * costs.result
                 )
@@ -100,7 +100,7 @@ def stage_costs(strategy: Strategy, query: Query, costs: OperatorCosts = MEASURE
                 work += rows_in * ((costs.spark if alone else 0.0) + max(0.0, costs.mapped - costs.routed))
         flows[stage.name] = flow
         reads = sum(flows[given.name] for given in stage.inputs)
-        topic = reads * costs.topic  # written by one stage and read by the next: both counted where it is read
+        topic = reads * costs.topic  # written by one stage and read by the next: both are counted for the reader
         out.append(StageCost(stage.name, work, topic, stateful))
     return out
 
@@ -113,7 +113,7 @@ def _last_join(root: Node) -> Node | None:
 
 
 def _walk(node: Node, stage: Stage, flows: dict[str, float], query: Query) -> Iterator[tuple[Node, float, float]]:
-    """Yield each node of a stage, those below first, with the rows in and out of it for a row of the three sources."""
+    """Yield each node of a stage, children first, with its input and output rows per row of the three sources."""
     rows: dict[int, float] = {}
 
     def visit(at: Node) -> Iterator[tuple[Node, float, float]]:
@@ -141,21 +141,21 @@ def _walk(node: Node, stage: Stage, flows: dict[str, float], query: Query) -> It
 
 @lru_cache(maxsize=256)
 def _unevenness(workers: int, keys: int) -> float:
-    """Return the busiest worker's share of the rows over the mean, by the package's hash buckets."""
+    """Return the busiest worker's share of the rows divided by the mean, by the package's hash buckets."""
     return float(key_shares(workers, keys).max() * workers)
 
 
 def lay_out(
     strategy: Strategy, processors: int, query: Query, costs: OperatorCosts = MEASURED, batch_s: float = 1.0
 ) -> Layout:
-    """Return how far a strategy gets on so many processors, with batches of so many seconds."""
+    """Return the capacity of a strategy on a number of processors, with batches of a number of seconds."""
     stages = stage_costs(strategy, query, costs)
     measured = {stage.name: Cost((stage.work + stage.topic) * 1e3, 1_000_000) for stage in stages}
     shares = shares_of([stage.name for stage in stages], processors, measured)
     rates = {}
     for stage in stages:
         n = shares[stage.name]
-        # A task of each stateful operator, or one of the files, on each processor; blocks from all to all.
+        # A task of each stateful operator, or one for the files, on each processor; blocks from all to all.
         fixed = max(1, stage.stateful) * costs.task + stage.stateful * n * costs.block
         free = max(0.0, 1e6 - fixed / batch_s)
         rates[stage.name] = n * free / (stage.work * _unevenness(n, query.keys) + stage.topic)

@@ -1,14 +1,14 @@
 """StreamCloud's experiments (Gulisano et al., section IV): one operator on many processors, under rising loads.
 
-Each batch, rows go to workers as the package routes them: `first_table` and `route`, unchanged. A batch takes as long
-as its busiest worker, and what Spark needs for any batch. What arrives meanwhile is the next batch:
+In each batch, rows go to workers as the package routes them: `first_table` and `route`, unchanged. A batch takes the
+time of its busiest worker plus the time that Spark needs for any batch. Rows that arrive meanwhile are the next batch:
 
 ```
  arriving   |--- batch 1 ---|---- batch 2 ----|------ batch 3 ------|     overloaded: each is longer than the last
  processing                 |--- batch 1 -----|------ batch 2 ------|
 ```
 
-What a row or a comparison costs is measured (`sim/operator_costs.py`). Comparisons are counted, not made.
+The costs of rows and comparisons are measured (`sim/operator_costs.py`). Comparisons are counted, not executed.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from braided.sim.operator_costs import MEASURED, OperatorCosts
 
 Floats = npt.NDArray[np.float64]
 SECONDS = 600.0
-"""Simulated seconds of a run: the paper's steady state."""
+"""The simulated seconds of a run: the paper's steady state."""
 SAMPLE = 400_000
-"""Rows that are laid over a grid to see which worker gets how much; the shares hold for all rows of a run."""
+"""The number of rows that are routed over a grid to measure each worker's share; the shares hold for all rows."""
 _MICROS = 1e6
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What the operators work on: the window, callers, districts, and the rows of a fixed window (IV.B, IV.D)."""
+    """The input of the operators: the window, callers, districts, and the rows of a fixed window (IV.B, IV.D)."""
 
     window: float = 60.0
     callers: int = 50_000
@@ -46,7 +46,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Work:
-    """What rows at some rate cost: microseconds per second and worker, and comparisons per second in all."""
+    """The cost of rows at some rate: microseconds per second and worker, and comparisons per second in total."""
 
     busy: Floats
     comparisons: float
@@ -54,7 +54,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Sample:
-    """One point of a figure: rows and comparisons a second, use of the processors, rows that wait per processor."""
+    """One point of a figure: rows and comparisons per second, use of the processors, waiting rows per processor."""
 
     rows: float
     comparisons: float
@@ -63,7 +63,7 @@ class Sample:
 
 
 Operator = Callable[[float, int, Setup, OperatorCosts], Work]
-"""What a rate of rows a second costs so many workers."""
+"""The cost of a rate of rows per second for a number of workers."""
 
 
 @lru_cache(maxsize=64)
@@ -89,14 +89,14 @@ def grid_shares(workers: int, seed: int) -> tuple[Floats, Floats]:
 
 
 def mapped(rate: float, workers: int, setup: Setup, costs: OperatorCosts) -> Work:
-    """Figure 7a: files are dealt evenly; no row depends on another."""
+    """Figure 7a: files are distributed evenly; no row depends on another."""
     return Work(np.full(workers, rate / workers * (costs.spark + costs.mapped)), 0.0)
 
 
 def joined(rate: float, workers: int, setup: Setup, costs: OperatorCosts) -> Work:
     """Figure 7b: calls with those of the same caller within a minute before and after, a real equijoin."""
     rows = rate * key_shares(workers, setup.callers)
-    pairs = rate * setup.window / setup.callers  # a row meets so many earlier ones
+    pairs = rate * setup.window / setup.callers  # the earlier rows that a row meets
     return Work(rows * (costs.spark + costs.row + pairs * costs.result), rate * pairs)
 
 
@@ -115,7 +115,7 @@ def product(rate: float, workers: int, setup: Setup, costs: OperatorCosts) -> Wo
 
 
 def fixed_windows(rate: float, workers: int, setup: Setup, costs: OperatorCosts) -> Work:
-    """Figure 7e: as 7d, but a stored window has 20,000 rows in all, whatever the rate; each worker has its share."""
+    """Figure 7e: as 7d, but a stored window has 20,000 rows in total at any rate; each worker has its share."""
     left, right = grid_shares(workers, setup.seed)
     tested = rate / 2 * setup.window_rows * (left * right * 2)
     return Work(
@@ -129,7 +129,7 @@ OPERATORS: dict[str, Operator] = {
 
 
 def capacity(operator: Operator, workers: int, setup: Setup, costs: OperatorCosts = MEASURED) -> float:
-    """Return the rate at which the busiest worker has no time left."""
+    """Return the rate at which the busiest worker has no idle time."""
     low, high = 0.0, 1e12
     for _ in range(100):
         middle = (low + high) / 2
@@ -152,7 +152,7 @@ def simulate(
         span = waiting / rate  # the time in which these rows arrived
         busy = work.busy * span / _MICROS + blocks
         took = fixed + float(busy.max())
-        share = min(1.0, (seconds - now) / took)  # of the last batch only what is done in time counts
+        share = min(1.0, (seconds - now) / took)  # only the part of the last batch within the run counts
         processed += share * waiting
         compared += share * work.comparisons * span
         spent += share * float(busy.sum() + workers * costs.task / _MICROS)

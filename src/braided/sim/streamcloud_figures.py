@@ -115,7 +115,7 @@ def _verdicts(name: str, most: dict[int, float], setup: Setup) -> tuple[str, ...
 
 
 def strategies(quick: bool, tell: Tell) -> list[Reproduction]:
-    """Figures 7f and 9: three ways to lay out a query of three stateful operators; throughput, and where time goes."""
+    """Figures 7f and 9: three ways to distribute a query of three stateful operators; throughput, and use of time."""
     query = Query()
     sizes = [8, 15, 30, 60] if quick else [8, 10, 15, 20, 25, 30, 40, 50, 60]
     tell("strategies")
@@ -183,7 +183,8 @@ def instances(quick: bool, tell: Tell) -> list[Reproduction]:
     """Figure 10: an equijoin on 1 to 20 nodes of four cores with 1 to 4 instances each; and measured, 1 and 2 cores."""
     setup = Setup()
     one, two = CORES
-    # An instance is a thread of the JVM and a Python process, which work at the same time: it can use more than a core.
+    # An instance is a thread of the JVM and a Python process, which run at the same time: it can use more than one
+    # core.
     apart, total = max(two.jvm, two.python), two.jvm + two.python
     nodes = [1, 5, 10, 20] if quick else [1, 2, 5, 8, 10, 12, 15, 18, 20]
     tell("instances per node")

@@ -12,7 +12,7 @@ from braided.sim.server_kernel import Floats
 def arrivals(rates: Sequence[float], every: float, seed: Sequence[int]) -> Floats:
     """Return the times of a stream's rows; `rates[i]` holds from `i * every` seconds on.
 
-    Gaps are uniform between 1/2r and 2/r (SSP, section 4.1), so their mean is 1.25/r: 0.8 r rows a second.
+    Gaps are uniform between 1/2r and 2/r (SSP, section 4.1), so their mean is 1.25/r: 0.8 r rows per second.
 
     >>> times = arrivals([10.0, 20.0], 100.0, (1, 2))
     >>> [int(((times >= a) & (times < a + 100)).sum() / 100) for a in (0, 100)]

@@ -22,14 +22,14 @@ from braided.sim.fleet import TICK, Floats, Pipelines, Sample, SimulatedFleet, c
 MINUTE = 60.0
 NEVER = 1e9
 HOP = 0.03
-"""Mean seconds of a message on the simulated network."""
+"""The mean seconds of a message on the simulated network."""
 _OTHERS, _WOBBLE, _STAYS = 3.0, 1.0, 0.9
-"""Processes of others on a shared host: their mean, how much they change in a minute, and the part that stays."""
+"""Other users' processes on a shared host: their mean number, its change per minute, and the part that stays."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """The paper's setting where it gives one; `costs` (CPU seconds a tuple, cheapest and dearest) and `turn` are ours.
+    """The paper's setting where it gives one; `costs` (CPU seconds per tuple, least and most) and `turn` are ours.
 
     turn : seconds after which every source draws a new rate.
     """
@@ -46,22 +46,22 @@ class Setup:
 
 
 def paper_thresholds(overload: float = 2.0, imbalance: float = 0.2, levels: int = 5) -> Thresholds:
-    """Return the paper's setting: h, l, t of a minute, and levels of loads up to 10 that overlap by 0.2."""
+    """Return the paper's setting: h, l, a t of one minute, and levels of loads up to 10 that overlap by 0.2."""
     return Thresholds(overload=overload, imbalance=imbalance, lasting=1, levels=EqualLevels(count=levels))
 
 
 def without_moves(thresholds: Thresholds) -> Thresholds:
-    """Return thresholds with which loads are reported as before, and nothing is ever hot."""
+    """Return thresholds with which loads are reported as before, but no peer is ever hot."""
     return Thresholds(overload=NEVER, imbalance=NEVER, lasting=thresholds.lasting, levels=thresholds.levels)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run gave: samples, and the messages while it was measured."""
+    """A run: samples, and the messages during the measurement."""
 
     samples: tuple[Sample, ...]
     delays: tuple[float, ...]
-    """Mean end-to-end delay of a tuple at each sample, in seconds."""
+    """The mean end-to-end delay of a tuple at each sample, in seconds."""
     moves: int
     updates: int
     migration_messages: int
@@ -84,7 +84,7 @@ class Workload:
         self._rates = random.uniform(0, setup.rate, (2 + int(setup.seconds / setup.turn), setup.hosts))
         self.names = [f"app{number // setup.steps}.{number % setup.steps}" for number in range(len(self._kinds))]
         self.operators = [names[kind] for kind in self._kinds]
-        # As a composition that knows no rates: to the host with the fewest components.
+        # As a composition without known rates: to the host with the fewest components.
         held = np.zeros(setup.hosts, np.int64)
         self.homes = []
         for kind in self._kinds.tolist():
@@ -93,11 +93,11 @@ class Workload:
             self.homes.append(home)
 
     def rates(self, now: float) -> Floats:
-        """Return the tuples a second of every source."""
+        """Return the tuples per second of every source."""
         return np.asarray(self._rates[int(now // self.setup.turn)])
 
     def model(self, *, counts_processes: bool) -> Pipelines:
-        """Return the hosts, with nothing waiting."""
+        """Return the model of the hosts, without waiting tuples."""
         setup = self.setup
         count = len(self.names)
         before = np.where(np.arange(count) % setup.steps, np.arange(count) - 1, -1)
@@ -113,7 +113,7 @@ class Workload:
         )
 
     def delay(self, sample: Sample) -> float:
-        """Return the mean end-to-end delay by Little's law: tuples that wait over tuples that come a second."""
+        """Return the mean end-to-end delay by Little's law: waiting tuples divided by arriving tuples per second."""
         arriving = float(self.rates(sample.second - TICK).sum())
         work = float(np.mean(np.linspace(*self.setup.costs, self.setup.operators))) * self.setup.steps
         return float(sample.waiting.sum()) / arriving + work + HOP * (self.setup.steps + 1)
@@ -138,9 +138,9 @@ def play(setup: Setup, thresholds: Thresholds, *, counts_processes: bool, period
 
 
 def updates_per_peer(setup: Setup, thresholds: Thresholds) -> float:
-    """Return the load updates of a peer in an hour, in a fleet of any size: agents without leases and without moves.
+    """Return the load updates of a peer per hour, in a fleet of any size: agents without leases and without moves.
 
-    Hosts have a background of other processes, as those of PlanetLab had: by it loads reach all levels.
+    Hosts have a background of other processes, as in PlanetLab, so that loads reach all levels.
     """
     workload = Workload(setup)
     model = workload.model(counts_processes=True)
@@ -184,7 +184,7 @@ async def _report(workload: Workload, model: Pipelines, thresholds: Thresholds) 
 
 
 def _background(setup: Setup) -> Floats:
-    """Return the processes of others on each host, by minute."""
+    """Return the number of other processes on each host, by minute."""
     random = np.random.default_rng([7, setup.seed])
     now = random.uniform(0, 2 * _OTHERS, setup.hosts)
     out = []

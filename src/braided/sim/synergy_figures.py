@@ -12,7 +12,7 @@ from braided.sim.papers import Reproduction, Tell
 from braided.sim.synergy import Outcome, Setup, paper_thresholds, play, updates_per_peer, without_moves
 
 _TUPLES, _TRANSFERS = 2000, 4
-"""What the paper relates its overhead to: tuples delivered, and how often each is sent on."""
+"""The base of the paper's overhead: delivered tuples, and how often each is transferred."""
 _PAPER = {"migration": 249, "updates": 259, "overhead": 0.0635}
 _WAYS = {
     "none": "no migration",

@@ -1,4 +1,4 @@
-"""What the optimiser asks of Spark: names, types and meanings of a plan's nodes, found on frames without rows."""
+"""What the optimiser asks Spark about a plan's nodes: names, types and meanings, analysed on frames without rows."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class SparkAnalysis:
         return known[1]
 
     def frame(self, node: Node) -> DataFrame:
-        """Return a frame with the columns of a node, to analyse expressions over; that of an operator has no rows."""
+        """Return a frame with the columns of a node, to analyse expressions over; an operator's frame has no rows."""
         known = self._frames.get(id(node))
         if known is None:
             known = self._frames[id(node)] = node, self._frame(node)

@@ -28,7 +28,7 @@ _ARROW: dict[str, pa.DataType] = {
     "DayTimeIntervalType": pa.duration("us"),
     "TimeType": pa.time64("ns"),
     "NullType": pa.null(),
-    # The mark on the second field is how Spark tells a variant from any other struct.
+    # By the mark on the second field Spark distinguishes a variant from any other struct.
     "VariantType": pa.struct(
         [
             pa.field("value", pa.binary(), nullable=False),
@@ -57,7 +57,7 @@ _SPARK: list[tuple[Callable[[pa.DataType], bool], Callable[[], T.DataType]]] = [
 
 
 def to_arrow(kind: T.DataType) -> pa.DataType:
-    """Return the Arrow type in which Spark hands a column to Python, with the zone UTC; raise TypeError for others.
+    """Return the Arrow type in which Spark passes a column to Python, with the zone UTC; else raise TypeError.
 
     >>> to_arrow(T.StructType([T.StructField("n", T.LongType(), False)]))
     StructType(struct<n: int64 not null>)
@@ -80,7 +80,7 @@ def to_arrow(kind: T.DataType) -> pa.DataType:
 
 
 def from_arrow(kind: pa.DataType) -> T.DataType:
-    """Return the Spark type of a column that an operator makes; raise TypeError for others.
+    """Return the Spark type of a column that an operator computes; raise TypeError for other types.
 
     >>> from_arrow(pa.list_(pa.timestamp("us")))
     ArrayType(TimestampNTZType(), True)

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-# Rows that are all there are answered about so many at a time.
+# How many rows are answered at a time, about.
 _ENOUGH_ROWS = 1 << 18
 
 
 def run_batch(plan: Plan, frames: Sequence[DataFrame]) -> DataFrame:
-    """Return what a spec means for rows that are all there."""
+    """Return the result of a spec over batch DataFrames."""
     if isinstance(plan.operator, OrderOperator):
         return _ordered(plan.operator, frames)
     if isinstance(plan.joined, WindowJoin):
@@ -51,7 +51,7 @@ def run_batch(plan: Plan, frames: Sequence[DataFrame]) -> DataFrame:
         return _answered(plan, plan.operator, frames)
     if isinstance(plan.operator, DetectOperator):
         return _detected(plan, plan.operator, frames)
-    raise OptionError("streams: batch DataFrames need no budget; write one braided.join each")
+    raise OptionError("streams: batch DataFrames need no budget; write a braided.join for each join")
 
 
 def _join(plan: Plan, join: WindowJoin, frames: Sequence[DataFrame], where: str | None) -> DataFrame:
@@ -87,7 +87,7 @@ def _join(plan: Plan, join: WindowJoin, frames: Sequence[DataFrame], where: str 
 
 
 def _multijoin(plan: Plan, join: MultiJoin, frames: Sequence[DataFrame]) -> DataFrame:
-    """Spark's own join of each stream with those before it."""
+    """Join each stream with the ones before it, by Spark's own join."""
     letters = [f"s{side}" for side in range(len(frames))]
     times = [_column(letter, source) for letter, source in zip(letters, join.times, strict=True)]
     if join.inputs[0].field(join.times[0]).type.tz is None:
@@ -123,7 +123,7 @@ def _ordered(operator: OrderOperator, frames: Sequence[DataFrame]) -> DataFrame:
 
 
 def _matched(plan: Plan, operator: MatchOperator, frame: DataFrame) -> DataFrame:
-    """Let Spark bring the rows of each key together; the same search finds the matches."""
+    """Let Spark group the rows of each key; the same search finds the matches."""
     names = wire_names(len(frame.columns))
     at = dict(zip(operator.schema.names, names, strict=True))
     floating = [key for key in operator.matcher.key if pa.types.is_floating(operator.schema.field(key).type)]
@@ -136,7 +136,7 @@ def _matched(plan: Plan, operator: MatchOperator, frame: DataFrame) -> DataFrame
 
 
 def _wire(plan: Plan, *frames: DataFrame) -> StructType:
-    """Return the result's columns under plain names. Without all frames, those of the first are all there are."""
+    """Return the result's columns under plain names. If only the first frame is given, there are no other columns."""
     kinds = [
         frames[column.stream].schema[column.source].dataType
         if isinstance(column, InputColumn)
@@ -148,7 +148,7 @@ def _wire(plan: Plan, *frames: DataFrame) -> StructType:
 
 
 def _detected(plan: Plan, operator: DetectOperator, frames: Sequence[DataFrame]) -> DataFrame:
-    """Let Spark bring the rows of each key together, a struct for each stream; the same detectors see them."""
+    """Let Spark group the rows of each key, with a struct for each stream; the same detectors see them."""
     names = wire_names(len(operator.keys.key) + len(frames))
     keys, sides = names[: len(operator.keys.key)], names[len(operator.keys.key) :]
     parts = []
@@ -177,7 +177,7 @@ def _by_key(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 
 def _answered(plan: Plan, join: AsofJoin | RowsJoin, frames: Sequence[DataFrame]) -> DataFrame:
-    """Let Spark bring the rows of each key together, a struct for each stream; the same search answers them."""
+    """Let Spark group the rows of each key, with a struct for each stream; the same search answers them."""
     names = wire_names(len(join.keys[0]) + 2)
     keys = names[:-2]
     parts = []
@@ -210,7 +210,7 @@ def _whole(join: AsofJoin | RowsJoin, side: int) -> Column:
 
 
 class AnswerAll:
-    """Joins a partition's rows. Rows of a key come one after the other, a struct a stream, after their keys."""
+    """Joins a partition's rows. Rows of a key come one after the other: the key columns, then one struct per stream."""
 
     def __init__(self, operator: AsofJoin | RowsJoin) -> None:
         self._operator = operator
@@ -256,7 +256,7 @@ class FindAll:
 
 
 class DetectAll:
-    """Runs detectors over a partition's rows, in which those of a key come one after the other, a struct a stream."""
+    """Runs detectors over a partition's rows, in which those of a key come together, one struct per stream."""
 
     def __init__(self, operator: DetectOperator) -> None:
         self._operator = operator

@@ -1,7 +1,7 @@
-"""The one module that looks into Spark's plans and its JVM: all others ask it for plain values.
+"""The only module that accesses Spark's plans and its JVM: all other modules ask it for plain values.
 
-Spark has no public API for what is here. Each function names the internal class it uses, so that a new version of Spark
-needs one file looked at. A plan is wrapped in `PlanNode`, which is immutable as Spark's own trees are.
+Spark has no public API for these functions. Each function names the internal class it uses, so that only this file must
+be checked for a new version of Spark. A plan is wrapped in `PlanNode`, which is immutable like Spark's own trees.
 
 Precondition: a classic session. Callers ask `is_connect` first, since a client of Spark Connect has no JVM.
 """
@@ -33,7 +33,7 @@ JavaError = Py4JJavaError
 
 @dataclass(frozen=True)
 class Attribute:
-    """A column of a plan's output: the number by which Spark tells columns of one name apart, and its name."""
+    """A column of a plan's output: its name, and the number by which Spark distinguishes columns of one name."""
 
     id: int
     name: str
@@ -41,7 +41,7 @@ class Attribute:
 
 @dataclass(frozen=True)
 class ProjectedColumn:
-    """A column of a projection: where it only picks or renames one from below, that one's number; else None."""
+    """A column of a projection; if it only selects or renames a column of the child, with that column's number."""
 
     id: int
     name: str
@@ -51,7 +51,7 @@ class ProjectedColumn:
 
 @dataclass(frozen=True)
 class StreamSource:
-    """A leaf that reads a stream: the name of its format, the options it was given, and the schema of its rows."""
+    """A leaf that reads a stream: the name of its format, its options, and the schema of its rows."""
 
     format: str
     options: Mapping[str, str]
@@ -86,7 +86,7 @@ class PlanNode:
 
     @property
     def output(self) -> list[Attribute]:
-        """The columns of the rows that leave."""
+        """The columns of the output."""
         return [Attribute(_id_of(column), str(column.name())) for column in _items(self._java.output())]
 
     @property
@@ -105,7 +105,7 @@ class PlanNode:
         return str(self._java.toString())
 
     def line(self, fields: int = 25) -> str:
-        """Return this node alone as Spark prints it, with at most so many fields."""
+        """Return only this node as Spark prints it, with at most `fields` fields."""
         return str(self._java.simpleString(fields))
 
     @property
@@ -163,8 +163,8 @@ class PlanNode:
         return PlanNode(_state(self._session).optimizer().execute(self._java), self._session)
 
     def with_inlined_ctes(self) -> PlanNode:
-        """Return the plan with common table expressions in place of their names, where the optimiser does it too."""
-        # Versions of Spark differ in how many flags the rule has; all are off.
+        """Return the plan with common table expressions inlined, where the optimiser inlines them too."""
+        # Versions of Spark differ in the number of the rule's flags; all are off.
         rule = "org.apache.spark.sql.catalyst.optimizer.InlineCTE"
         jvm = _jvm(self._session)
         count = jvm.java.lang.Class.forName(rule).getConstructors()[0].getParameterCount()
@@ -177,21 +177,21 @@ class PlanNode:
         return PlanNode(self._java.withNewChildren(listed), self._session)
 
     def with_columns(self, columns: Sequence[int], child: PlanNode) -> PlanNode:
-        """Return a `Project` over another input, with columns of that input's, by their numbers, after its own."""
+        """Return a `Project` over another input, with some columns of that input, given by number, after its own."""
         own = list(_items(self._java.projectList()))
         below = {_id_of(column): column for column in _items(child._java.output())}
         listed = _jvm(self._session).PythonUtils.toSeq([*own, *(below[number] for number in columns)])
         return PlanNode(self._java.copy(listed, child._java), self._session)
 
     def condition_over(self, columns: Mapping[int, tuple[str, str]]) -> str | None:
-        """Return the condition of a `Join` as SQL, None without one. `columns` are (qualifier, name) by number."""
+        """Return the condition of a `Join` as SQL; None if it has none. `columns` are (qualifier, name) by number."""
         condition = self._java.condition()
         return str(_Renaming(self._session, columns).apply(condition.get()).sql()) if condition.isDefined() else None
 
     def standing_for(self, other: PlanNode) -> PlanNode:
-        """Return the plan with the names, qualifiers and numbers of another plan's columns, whose rows it gives.
+        """Return the plan with the names, qualifiers and numbers of the columns of another plan with the same rows.
 
-        So columns of DataFrames below the other plan, and aliases, are found in it as they would be there.
+        So references to columns of DataFrames below the other plan, and to aliases, resolve as they do there.
         """
         jvm = _jvm(self._session)
         expressions, listed = jvm.org.apache.spark.sql.catalyst.expressions, jvm.PythonUtils.toSeq
@@ -207,8 +207,7 @@ class PlanNode:
     def with_watermark_delay(self, milliseconds: int) -> PlanNode:
         """Return an `EventTimeWatermark` node with another delay.
 
-        It has an id of its own: where a stream is joined with itself, both sides start from one node, with different
-        delays.
+        It has its own id: if a stream is joined with itself, both sides start from one node but have different delays.
         """
         jvm, java = _jvm(self._session), self._java
         months_days_micros = (0, 0, milliseconds * 1000)
@@ -233,14 +232,14 @@ class PlanNode:
 
 
 class _Renaming:
-    """Gives the columns of an analysed expression other names, such that it can be written as SQL."""
+    """Renames the columns of an analysed expression so that it can be written as SQL."""
 
     def __init__(self, session: SparkSession, columns: Mapping[int, tuple[str, str]]) -> None:
         jvm = _jvm(session)
         self._columns = columns
         self._listed = jvm.PythonUtils.toSeq
         package = "org.apache.spark.sql.catalyst.expressions"
-        # Such as BETWEEN: as SQL it is what it was written as, with the old names.
+        # Such as BETWEEN: its SQL is its original text, with the old names.
         self._replaced = jvm.java.lang.Class.forName(f"{package}.InheritAnalysisRules")
         self._common: dict[str, Any] = {}
 
@@ -252,7 +251,7 @@ class _Renaming:
         if kind == "AttributeReference":
             qualifier, name = self._columns[_id_of(expression)]
             return expression.withName(name).withQualifier(self._listed([qualifier]))
-        if kind == "With":  # what is read twice is written once there; in a text it is written twice
+        if kind == "With":  # it has common parts once; a text repeats them
             self._common |= {str(each.id().toString()): each.child() for each in _items(expression.defs())}
             return self.apply(expression.child())
         if kind == "CommonExpressionRef":
@@ -297,7 +296,7 @@ class ExpressionNode:
         return bool(self.java.foldable())
 
     def constant(self) -> Any:
-        """Return the value of a constant; raise `ValueError` where computing it fails."""
+        """Return the value of a constant; raise `ValueError` if computing it fails."""
         try:
             return self.java.eval(None)
         except (PySparkException, Py4JError) as error:
@@ -326,9 +325,9 @@ def expressions_of(node: PlanNode) -> list[ExpressionNode]:
 
 
 def aggregate_texts(frame: DataFrame) -> tuple[list[str], list[str]] | None:
-    """Return what a ``groupBy(...).agg(...)`` groups by, and all columns of its result, as SQL; None for other plans.
+    """Return the keys of a ``groupBy(...).agg(...)`` and all columns of its result, as SQL; None for other plans.
 
-    They are read from the plan before its analysis, which rewrites windows of time.
+    They are read from the plan before its analysis, because the analysis rewrites windows of time.
     """
     plan = frame._jdf.queryExecution().logical()
     if _kind_of(plan) != "Aggregate":
@@ -344,7 +343,7 @@ def _text_of(expression: Any) -> str:
 
 
 def compared_types(session: SparkSession, one: str, other: str) -> tuple[str, str]:
-    """Return the types that Spark casts two types to where it asks whether they are equal."""
+    """Return the types that Spark casts two types to when it compares them for equality."""
     columns = f"CAST(NULL AS {one}) AS a, CAST(NULL AS {other}) AS b"
     project = plan_of(session.sql(f"SELECT a = b FROM (SELECT {columns})"))
     [comparison] = [node for each in expressions_of(project) for node in each.walk() if node.kind == "EqualTo"]
@@ -353,12 +352,12 @@ def compared_types(session: SparkSession, one: str, other: str) -> tuple[str, st
 
 
 def is_classic(of_spark: object) -> bool:
-    """Whether something is a classic session or DataFrame, with a JVM behind it."""
+    """Whether an object is a classic session or DataFrame, with a JVM behind it."""
     return hasattr(of_spark, "_jsparkSession") or hasattr(of_spark, "_jdf")
 
 
 def aggregates(session: SparkSession, function: str) -> bool | None:
-    """Whether Spark aggregates by a function, or makes rows by it; None where it is not one of Spark's own."""
+    """Whether a function of Spark's is an aggregate or a generator; None if it is not one of Spark's own."""
     info = _state(session).catalog().lookupBuiltinOrTempFunction(function)
     if not info.isDefined() or not info.get().getGroup().endswith("_funcs"):
         return None
@@ -379,12 +378,12 @@ def check_sink_format(session: SparkSession, name: str) -> None:
 
 
 def scheme_of(session: SparkSession, location: str) -> str:
-    """Return the scheme of the file system that Spark finds a location on."""
+    """Return the scheme of the file system to which Spark resolves a location."""
     return str(_file_system(session, location)[0].getScheme())
 
 
 def read_text(session: SparkSession, location: str) -> str:
-    """Return a file's content by way of Spark's own file systems."""
+    """Return a file's content, read through Spark's own file systems."""
     system, path = _file_system(session, location)
     stream = system.open(path)
     try:
@@ -400,9 +399,9 @@ def checkpoint_of(session: SparkSession | None, query_id: str) -> str | None:
 
 
 def observes(session: SparkSession, query_id: str, prefix: str) -> bool:
-    """Whether a query that has just started observes metrics whose names begin so.
+    """Whether a query that has just started observes metrics whose names start with `prefix`.
 
-    `StreamExecution.analyzedPlan` is there from the start; its `logicalPlan` must be made in its own thread.
+    `StreamExecution.analyzedPlan` exists from the start; `logicalPlan` must be created in the query's own thread.
     """
     query = session.streams.get(query_id)
     plan = None if query is None else query._jsq.streamingQuery().analyzedPlan()
@@ -410,7 +409,7 @@ def observes(session: SparkSession, query_id: str, prefix: str) -> bool:
 
 
 def observed_texts(session: SparkSession, query_id: str, name: str) -> list[str]:
-    """Return the texts that a metric of a running query has collected in its last batch, also before that has ended.
+    """Return the texts that a metric of a running query collected in its last batch, even before the batch has ended.
 
     `StreamExecution.lastExecution` is the plan of the batch. Its metrics are complete once its rows have been taken.
     """
@@ -421,7 +420,7 @@ def observed_texts(session: SparkSession, query_id: str, name: str) -> list[str]
 
 
 def set_for_query(session: SparkSession, query_id: str, name: str, value: str) -> None:
-    """Set an option of a running query alone; its tasks have it as a local property, from the next batch on.
+    """Set an option for one running query only; its tasks get it as a local property, from the next batch on.
 
     `StreamExecution.sparkSessionForStream` is a session that Spark clones for every query, and
     `SQLExecution.withSQLConfPropagated` gives its settings to tasks.
@@ -447,14 +446,14 @@ def divide_state(session: SparkSession, checkpoint: str, partitions: int) -> Non
     except (PySparkException, Py4JJavaError) as error:
         text = java_message(error) if isinstance(error, Py4JJavaError) else str(error)
         reason = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-        raise StateError(f"{checkpoint}: Spark cannot divide its state anew: {reason}") from error
+        raise StateError(f"{checkpoint}: Spark cannot repartition its state: {reason}") from error
 
 
 def fill_file_sink(session: SparkSession, query_id: str, batch: int) -> None:
-    """Add a batch without files to the log of Spark's file sink, if the query has one whose log ends just before it.
+    """Add a batch without files to the log of Spark's file sink, if the query has one and its log ends just before it.
 
-    `divide_state` commits a batch that no sink sees, and the log must not lack any: its reader and its compaction stop.
-    Precondition: the query has started, and no batch of this run has.
+    `divide_state` commits a batch that no sink sees, but the log must not have a gap: its reader and its compaction
+    would stop. Precondition: the query has started, and no batch of this run has.
     """
     query = session.streams.get(query_id)
     assert query is not None
@@ -487,8 +486,8 @@ def java_message(error: Py4JJavaError) -> str:
 
 
 class _JsonEvents(JStreamingQueryListener):  # type: ignore[misc]
-    """Events from the JVM. PySpark asks it for every field of a progress by itself, hundreds of round trips that take
-    0.2 s beside the next batch; as JSON it is one.
+    """Events from the JVM. PySpark reads each field of a progress separately: hundreds of round trips, which take
+    0.2 s beside the next batch. As JSON it is one round trip.
     """
 
     def onQueryProgress(self, jevent: Any) -> None:
@@ -497,14 +496,14 @@ class _JsonEvents(JStreamingQueryListener):  # type: ignore[misc]
 
 
 def java_listener(listener: StreamingQueryListener) -> Any:
-    """Return what PySpark registers in the JVM for a listener of ours."""
+    """Return the object that PySpark registers in the JVM for our listener."""
     jvm = SparkContext._jvm
     assert jvm is not None
     return jvm.PythonStreamingQueryListenerWrapper(_JsonEvents(listener))
 
 
 class StageTimes:
-    """What Spark knows of the jobs of one query: their stages, and how long tasks have run."""
+    """Spark's data about the jobs of one query: their stages, and how long tasks have run."""
 
     def __init__(self, session: SparkSession, run_id: str) -> None:
         context, jvm = session._jsc.sc(), _jvm(session)
@@ -527,9 +526,9 @@ class StageTimes:
         return job.status().toString() == "RUNNING", stages
 
     def task_times(self, stage: int, most: int) -> tuple[float, list[float]] | None:
-        """Return the seconds of a stage's finished tasks, and when each running one began (at most so many).
+        """Return the seconds of a stage's finished tasks, and when each running one began (at most `most` of them).
 
-        None for a stage that was skipped, or that Spark no longer keeps.
+        None for a stage that was skipped, or that Spark no longer has.
         """
         try:
             attempt = self._store.lastStageAttempt(stage)
@@ -543,7 +542,7 @@ class StageTimes:
 
 
 def executor_cores(session: SparkSession) -> int:
-    """Return the cores of the executors that a session has now; those of a local one are its driver's."""
+    """Return the cores of the executors that a session has now; in a local session, the driver's cores."""
     listed = _items(session._jsc.sc().statusStore().executorList(True))
     cores = {str(executor.id()): int(executor.totalCores()) for executor in listed}
     return sum(count for name, count in cores.items() if name != "driver" or len(cores) == 1)

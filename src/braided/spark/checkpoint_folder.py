@@ -1,19 +1,20 @@
-"""What a query keeps in its checkpoint besides Spark's own files, and how its tasks find it.
+"""The files of Braided in a query's checkpoint, beside Spark's own, and how tasks find them.
 
 ```
  <checkpoint>/braided/runs/<run id>         a number that the driver writes when the query starts, and every task reads
  <checkpoint>/braided/state/<operator>/     blocks of state (`braided.runtime.file_blocks`)
  <checkpoint>/braided/control/<operator>/   routing tables, pins and decisions (`braided.routing.control_directory`)
- <checkpoint>/braided/rescale/<batch>       what workers left when their number changed (`braided.spark.rescaling`)
- <checkpoint>/braided/blocks/<run id>/      blocks that cross the shuffle by name (`braided.runtime.shuffle_files`)
+ <checkpoint>/braided/rescale/<batch>       state of the old workers when their number changed
+ (`braided.spark.rescaling`) <checkpoint>/braided/blocks/<run id>/      blocks that cross the shuffle by name
+ (`braided.runtime.shuffle_files`)
 ```
 
-On an object store that Python reaches too, by fsspec, state is in objects (`braided.runtime.object_blocks`), and all
+On an object store that Python can reach by fsspec, state is in objects (`braided.runtime.object_blocks`), and all
 blocks travel inline.
 
 The driver learns where the checkpoint is when the query starts, and puts it into the settings of that query's session.
-Spark gives those to all tasks as local properties. A task that reads another number than the driver wrote, or none,
-does not see the driver's storage: it stops before it stores anything.
+Spark passes these to all tasks as local properties. If a task reads another number than the driver wrote, or none, it
+does not see the driver's storage. It stops before it stores anything.
 """
 
 from __future__ import annotations
@@ -55,14 +56,14 @@ _started: dict[str, RunFolder | None] = {}
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of a query in its checkpoint, as one run of the query has it."""
+    """The folder of a query in its checkpoint, during one run of the query."""
 
     location: str
     """A path, or an fsspec URL."""
     run: str
     retained: int
     least: int
-    """Blocks of at least so many bytes cross the shuffle by name."""
+    """Blocks of at least this many bytes cross the shuffle by name."""
     rescaled: int | None = None
     """The batch in which the number of workers changed last."""
 
@@ -72,16 +73,16 @@ class RunFolder:
         return files_at(self.location, CHECKPOINT)
 
     def blocks(self, home: str, batch: int) -> ShuffleFolder | None:
-        """Return where blocks are on their way to the workers of an operator; None where they travel inline.
+        """Return the folder of blocks on their way to the workers of an operator; None if they travel inline.
 
-        On an object store they do: a request for each router and worker would cost more than it saves.
+        On an object store they travel inline: a request for each router and worker would cost more than it saves.
         """
         if is_remote(self.location):
             return None
         return ShuffleFolder(Path(self.location) / "blocks" / self.run / home, batch, self.least)
 
     def state(self, home: str, worker: int, batch: int) -> StateFolder | ObjectFolder:
-        """Return where a worker of an operator has its blocks."""
+        """Return the folder with the blocks of a worker of an operator."""
         if is_remote(self.location):
             return ObjectFolder(f"{self.location}/state", home, worker, batch, self.retained)
         return StateFolder(Path(self.location) / "state", home, worker, batch, self.retained)
@@ -92,9 +93,9 @@ class RunFolder:
 
 
 def open_for_run(session: SparkSession, checkpoint: str, query: str, run: str) -> bool:
-    """Let the tasks of a run find the checkpoint of their query, if Python reaches it; called by the driver.
+    """Let the tasks of a run find the checkpoint of their query, if Python can reach it; called by the driver.
 
-    Return whether it does. Precondition: the query has started, and no batch of this run has.
+    Return whether Python can. Precondition: the query has started, but no batch of this run has.
     """
     location = _reached(session, checkpoint)
     if location is None:
@@ -129,7 +130,7 @@ def open_for_run(session: SparkSession, checkpoint: str, query: str, run: str) -
 
 
 def _reached(session: SparkSession, checkpoint: str) -> str | None:
-    """Return the folder of a checkpoint as Python names it; None where Python cannot use it."""
+    """Return the folder of a checkpoint as a path or URL for Python; None if Python cannot use it."""
     if is_on_a_path(checkpoint):
         return str(Path(local_path(checkpoint)) / "braided")
     if str(session.conf.get(OBJECTS, "true")).lower() == "false":
@@ -137,19 +138,19 @@ def _reached(session: SparkSession, checkpoint: str) -> str | None:
     location = f"{python_url(checkpoint)}/braided"
     try:
         files_at(location, CHECKPOINT).check()
-    except Exception as error:  # no client, no credentials, no exclusive creation: each store has errors of its own
+    except Exception as error:  # no client, no credentials, no exclusive creation: each store has its own errors
         _log.info("%s: state stays in Spark's state store (%s)", checkpoint, error)
         return None
     return location
 
 
 def newest_rescaling(folder: Path) -> int | None:
-    """Return the batch in which the number of workers changed last, by the files that `braided rescale` completed."""
+    """Return the batch in which the number of workers changed last, from the files that `braided rescale` completed."""
     return max((int(path.name) for path in (folder / "rescale").glob("*") if path.name.isdigit()), default=None)
 
 
 def is_on_a_path(checkpoint: str) -> bool:
-    """Whether a checkpoint is on a local or mounted path, which Python reaches too.
+    """Whether a checkpoint is on a local or mounted path, which Python can reach too.
 
     >>> [is_on_a_path(place) for place in ("file:/data/check", "/data/check", "dbfs:/check", "s3a://bucket/check")]
     [True, True, False, False]
@@ -165,35 +166,37 @@ def close_run(query: str, run: str) -> None:
 
 
 def least_bytes(session: SparkSession) -> int:
-    """Return from how many bytes on a block crosses the shuffle by name."""
+    """Return the least size in bytes of a block that crosses the shuffle by name."""
     text = str(session.conf.get(LEAST, str(_LEAST_BYTES)))
     if not text.isdigit():
-        raise OptionError(f"{LEAST}={text!r}: write from how many bytes on a block is a file of the checkpoint")
+        raise OptionError(
+            f"{LEAST}={text!r}: write a number of bytes, from which on a block is a file of the checkpoint"
+        )
     return int(text)
 
 
 def folder_of(query: str) -> RunFolder | None:
-    """Return the folder of a query, in a task of it or in the process that started it; None where it has none."""
+    """Return the folder of a query, in one of its tasks or in the process that started it; None if it has none."""
     if TaskContext.get() is None:
         return _started.get(query)
     note = _note_of_task()
     if note is None:
         raise BraidedError(
-            "this task does not know the checkpoint of its query, whose start went unseen; set spark.braided.control "
-            "to a path that the driver and all executors reach"
+            "this task does not know the checkpoint of its query, because Braided did not see the query start; set "
+            "spark.braided.control to a path that the driver and all executors reach"
         )
     return _folder(note)
 
 
 def folder_of_task() -> tuple[RunFolder, int] | None:
-    """Return the folder of the query that a task belongs to, and the batch; None where the query has no such folder."""
+    """Return the folder of the query that a task belongs to, and the batch; None if the query has no such folder."""
     note = _note_of_task()
     folder = None if note is None else _folder(note)
     return None if folder is None else (folder, int(TaskContext.get().getLocalProperty(_BATCH)))
 
 
 def _note_of_task() -> str | None:
-    """Return what the driver noted for the tasks of a streaming query."""
+    """Return the driver's note for the tasks of a streaming query."""
     context = TaskContext.get()
     if context is None or context.getLocalProperty(_BATCH) is None:
         return None
@@ -203,7 +206,7 @@ def _note_of_task() -> str | None:
 
 @lru_cache(maxsize=64)
 def _folder(note: str) -> RunFolder | None:
-    """Return the folder that the driver described, if this process sees what the driver wrote there."""
+    """Return the folder in the driver's note, if this process sees the number that the driver wrote there."""
     described = json.loads(note)
     if described["folder"] is None:
         return None
@@ -225,7 +228,7 @@ def _folder(note: str) -> RunFolder | None:
 
 
 def _elsewhere(location: str) -> str:
-    where = f"this executor does not see the checkpoint of the driver: {location} is another folder here, or none; "
+    where = f"this executor does not see the checkpoint of the driver: {location} differs here, or is missing; "
     if is_remote(location):
         return (
             f"{where}give all executors the driver's fsspec client and credentials, or set {OBJECTS}=false: a new "

@@ -2,9 +2,9 @@
 
 ```
  braided.join(ads, clicks, F.expr("clickAdId = adId AND clickTime BETWEEN adTime AND adTime + INTERVAL 8 SECONDS"))
-   ->  Spark's own join of the two, analysed and never run: its condition, with all columns resolved and cast
+   ->  Spark's own join of the two, analysed but never run: its condition, with all columns resolved and cast
    ->  keys, bounds on times and the rest, as in SQL
-   ->  our join under the names and numbers of the columns of Spark's
+   ->  our join, under the names and numbers of the columns of Spark's join
 ```
 
 Preconditions: a classic session, since the analysed condition is read from Spark's plan.
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from braided.typing import How
 
 _SIDES = ("l", "r")
-# Of which side a condition on that side alone may be a filter before the join: rows that fail it are in no result, and
-# no row waits for the clock of that side, which goes by the rows that pass.
+# The sides whose own conditions may become a filter before the join: rows that fail it are in no result, and no row
+# waits for the clock of that side, which then sees only the rows that pass.
 _FILTERED: dict[How, tuple[str, ...]] = {
     "inner": _SIDES, "left": (), "right": (), "full": (), "left_semi": _SIDES, "left_anti": (),
 }  # fmt: skip
@@ -65,7 +65,7 @@ def run_condition_join(
     native = left.join(right, condition, how)
     join = plan_of(native)
     if any(node.kind == "PythonUDF" for each in expressions_of(join) for node in each.walk()):
-        raise OptionError("condition=: a Python function is in it; compute its columns in the streams before the join")
+        raise OptionError("condition=: has a Python function; compute its columns in the streams before the join")
     inputs = {side: frame.toDF(*_names(frame)) for side, frame in zip(_SIDES, (left, right), strict=True)}
     analysis = _Analysis(dict(inputs), kind, _condition(join, inputs, how), cap)
     spelling = {name.lower(): name for name in (*left.columns, *right.columns)}
@@ -78,17 +78,18 @@ def run_condition_join(
     sides = _SIDES[:1] if kind in ("left_semi", "left_anti") else _SIDES
     names = [joins.names[side, name] for side in sides for name in inputs[side].columns]
     chosen = plan_of(result.select(*(quoted(name) for name in names)))
-    # Of a struct that never has a null field Spark may say that it has some: a difference that no row shows.
+    # Spark may mark a field of a struct as nullable that is never null: no row shows this difference.
     types = [[each.dataType.simpleString() for each in frame.schema] for frame in (chosen.to_frame(), native)]
     if types[0] != types[1]:
         raise BraidedError(
-            f"join: the result would have {chosen.to_frame().schema}, Spark's {native.schema}; report this"
+            f"join: the result would have {chosen.to_frame().schema}, but Spark's join has {native.schema}; please "
+            "report this"
         )
     return joined_frame(chosen.standing_for(join).to_frame(), joins.plan, names, written)
 
 
 def _names(frame: DataFrame) -> list[str]:
-    """Return the columns of an input under names that differ: a DataFrame may have two columns of one name."""
+    """Return different names for the columns of an input: a DataFrame may have two columns of one name."""
     names: list[str] = []
     for name in frame.columns:
         names.append(name.lower() if name.lower() not in names else numbered(f"{name.lower()}_", names))
@@ -96,13 +97,11 @@ def _names(frame: DataFrame) -> list[str]:
 
 
 def _condition(join: PlanNode, inputs: Mapping[str, DataFrame], how: str) -> exp.Expression:
-    """Return the condition of Spark's join over the inputs' names; refuse one that a text cannot say."""
+    """Return the condition of Spark's join over the inputs' names; refuse one that cannot be written as text."""
     text = join.condition_over(_numbers(join, inputs))
     if text is None:
         raise OptionError("condition=: is always true; write the keys and the bounds on times")
-    problem = (
-        f"condition={text}: Spark reads it in another way than we do; write it with on=, time=, within= and where="
-    )
+    problem = f"condition={text}: Spark and Braided read it differently; write it with on=, time=, within= and where="
     try:
         tree = sqlglot.parse_one(text, dialect=Braided)
         left, right = (frame.alias(side) for side, frame in inputs.items())
@@ -125,7 +124,7 @@ def _numbers(join: PlanNode, inputs: Mapping[str, DataFrame]) -> dict[int, tuple
 
 @dataclass
 class _Analysis:
-    """What a condition says of two inputs: a cut, as one of a SQL text is."""
+    """The condition taken apart: a `Cut`, like that of a SQL text."""
 
     inputs: dict[str, DataFrame]
     kind: How
@@ -176,7 +175,7 @@ class _Analysis:
         return self.sources[column.table].is_time(column.name)
 
     def _key(self, part: exp.Expression) -> tuple[exp.Column, exp.Column] | None:
-        """Return the columns of a key: those that are compared, or new ones for what is computed of each side."""
+        """Return the columns of a key: those that are compared, or new ones for values computed from each side."""
         if not isinstance(part, exp.EQ):
             return None
         sides = [side.unnest() for side in (part.left, part.right)]
@@ -188,7 +187,7 @@ class _Analysis:
         return left, right
 
     def _key_column(self, value: exp.Expression, side: str) -> exp.Column:
-        """Return the column of a key; in joins with nulls a copy, since that of the result is no key then."""
+        """Return the column of a key; in joins with nulls a copy, since the result's own column is not a key then."""
         own = value.copy()
         for column in [own] if isinstance(own, exp.Column) else list(own.find_all(exp.Column)):
             column.set("table", None)
@@ -209,13 +208,13 @@ class _Analysis:
     def _unbounded(self, bounds: Sequence[str]) -> str:
         times = [next((n for n in self.columns[side] if self.sources[side].is_time(n)), None) for side in _SIDES]
         if None in times:
-            return "condition=: both streams need a TIMESTAMP column, by which rows are joined within a window of time"
+            return "condition=: both streams need a TIMESTAMP column, because rows are joined within a window of time"
         one, other = times
         hint = f"; {bounds[0]} is on one side only" if bounds else ""
         return (
             f"condition=: no bounds on both sides tie a time of the right stream to one of the left{hint}, so rows "
-            f"would be kept for ever; add a cap to the condition, such as {other} BETWEEN {one} - INTERVAL 1 HOUR AND "
-            f"{one} + INTERVAL 1 HOUR" + (", or cap='1 hour'" if bounds else "")
+            f"would be kept for ever; add a cap to the condition, such as {other} BETWEEN {one} - INTERVAL 1 HOUR "
+            f"AND {one} + INTERVAL 1 HOUR" + (", or cap='1 hour'" if bounds else "")
         )
 
 

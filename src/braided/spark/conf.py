@@ -1,4 +1,4 @@
-"""The settings that Braided asks of a Spark session, for ``SparkSession.builder.config(map=braided.SPARK_CONF)``."""
+"""The settings that Braided needs in a Spark session, for ``SparkSession.builder.config(map=braided.SPARK_CONF)``."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-# Since this version Spark has its checkpoints' files in a package of their own.
+# Since this version Spark has the classes of checkpoint files in a separate package.
 _MOVED = (4, 1)
 REUSE = "spark.sql.exchange.reuse"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 SPARK_CONF: dict[str, str] = {
-    # The one setting without which a stream is refused: operators keep their state in RocksDB.
+    # The only required setting: operators keep their state in RocksDB.
     PROVIDER: ROCKSDB,
-    # A batch then uploads what it changed, not a snapshot of all of RocksDB. Costs a longer replay after a restart.
+    # A batch then uploads its changes, not a snapshot of all of RocksDB. Costs: a longer replay after a restart.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # Spark otherwise looks every row of its own aggregates up before it writes it to RocksDB, only to count rows.
+    # Without it Spark looks up every row of its own aggregates before it writes it to RocksDB, only to count rows.
     # Costs: its progress shows 0 for `numRowsTotal`.
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
-    # Routers and workers share one pool of Python processes; Spark keeps two apart, since one variable of their
+    # Routers and workers share one pool of Python processes. Spark would use two pools, because one variable of their
     # environment differs. Halves the processes and their memory. Costs: a failed Python function's traceback shows
     # PySpark's own frames too.
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
-    # Where two of Spark's own stateful operators read one shuffle, the second has no watermark, and its windows never
+    # If two of Spark's own stateful operators read one shuffle, the second has no watermark, and its windows never
     # close (a union of two aggregates of one stream shows it, in plain Spark). Costs: equal shuffles are made twice.
     REUSE: "false",
 }
 if hasattr(socket, "AF_UNIX"):
-    # Rows pass to Python over a Unix domain socket: saves 40 ms a Python stage, which TCP spends waiting for an
-    # acknowledgement. Taken when the session starts, not later; needs a path of at most 108 bytes for java.io.tmpdir
+    # Rows pass to Python over a Unix domain socket: saves 40 ms per Python stage, which TCP spends waiting for an
+    # acknowledgement. Read when the session starts, not later; needs a path of at most 108 bytes for java.io.tmpdir
     # (else set spark.python.unix.domain.socket.dir), and Windows has none.
     SPARK_CONF["spark.python.unix.domain.socket.enabled"] = "true"
 
 
 def is_ansi(session: SparkSession) -> bool:
-    """Whether arithmetic that overflows fails, as it does in our own kernels."""
+    """Whether an overflow of arithmetic is an error, as in our own kernels."""
     return str(session.conf.get("spark.sql.ansi.enabled")).lower() == "true"
 
 
 def quick_checkpoints() -> dict[str, str]:
-    """Return the setting with which files of a local checkpoint are written without forking programs for each.
+    """Return the setting with which files of a local checkpoint are written without starting a program for each file.
 
-    Only where nobody else knows of the checkpoint: where a file system's rename replaces files, two queries on one
-    checkpoint are noticed less surely.
+    Only for checkpoints that no other query uses: on file systems whose rename replaces files, two queries on one
+    checkpoint are detected less reliably.
     """
     major, minor, *_ = importlib.metadata.version("pyspark").split(".")
     package = "streaming" if (int(major), int(minor)) < _MOVED else "streaming.checkpointing"
@@ -56,8 +56,8 @@ def quick_checkpoints() -> dict[str, str]:
 
 
 FAST_START: dict[str, str] = {
-    # Python processes are forked from one that has everything loaded, kernels included, instead of each loading it by
+    # Python processes are forked from one that has loaded everything, kernels included, instead of each loading it by
     # itself: the first batch is seconds shorter. Costs: the modules of braided are loaded in sessions that may not need
-    # them, and a session has one such module only.
+    # them, and a session can have only one such module.
     "spark.python.daemon.module": "braided.daemon",
 }

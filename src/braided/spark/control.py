@@ -1,4 +1,4 @@
-"""Which control directory an operator has: in the checkpoint, one that was named, or none, and why none."""
+"""The control directory of an operator: in the checkpoint, a given one, or none, with the reason."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class InCheckpoint:
     """Routing tables are in the checkpoint of the query, wherever that is when it starts."""
 
     def directory(self, query: str, operator: str) -> ControlDir | None:
-        """Return the control directory of an operator of a query; None where Python cannot reach the checkpoint."""
+        """Return the control directory of an operator of a query; None if Python cannot reach the checkpoint."""
         folder = folder_of(query)
         return None if folder is None else ControlDir(folder.control(operator))
 
 
 @dataclass(frozen=True)
 class Fixed:
-    """A routing that stays as it is: why, and what is said to a user who may not want that."""
+    """A fixed routing: the reason, and the warning for a user who may not want it."""
 
     why: str
     warning: str = ""
@@ -46,7 +46,7 @@ class Fixed:
 def find_control(
     session: SparkSession, spec: Spec, control: Control, *, streaming: bool
 ) -> ControlDir | ControlRoot | InCheckpoint | Fixed:
-    """Return where an operator's routing tables are, or why its routing is fixed. No directory of its own is made yet.
+    """Return where an operator's routing tables are, or why its routing is fixed. Its directory is not created yet.
 
     By default an operator adapts wherever its rows are the same for every routing, by tables in the query's checkpoint,
     or below what `spark.braided.control` names.
@@ -58,7 +58,7 @@ def find_control(
             raise OptionError(f"control={control!r}: write a directory or an fsspec URL {_REACHED}, True or False")
         return open_control(control)
     if not streaming:
-        return Fixed("the inputs are no streams")
+        return Fixed("the inputs are not streams")
     if control is None:
         why = _why_fixed(spec)
         if why is not None:
@@ -84,12 +84,12 @@ def open_control(location: str | os.PathLike[str]) -> ControlDir:
 def forget(query: str | None, root: str | os.PathLike[str] | None) -> list[str]:
     """See `braided.forget_control`."""
     if query is not None and not isinstance(query, str):
-        raise OptionError(f"query={query!r}: write the id of a query, a text")
+        raise OptionError(f"query={query!r}: write the id of a query, a string")
     if root is not None and os.path.isfile(root):
-        raise OptionError(f"root={str(root)!r}: is no directory; give what {CONTROL} names")
+        raise OptionError(f"root={str(root)!r}: not a directory; give the one that {CONTROL} names")
     control_root = user_root() if root is None else ControlRoot(_absolute(root))
     if control_root is None:
-        raise OptionError(f"root=None: the user has no home directory; give what {CONTROL} names")
+        raise OptionError(f"root=None: the user has no home directory; give the directory that {CONTROL} names")
     if query is None:
         return control_root.forget_deleted()
     if query not in control_root.queries():
@@ -99,7 +99,7 @@ def forget(query: str | None, root: str | os.PathLike[str] | None) -> list[str]:
 
 
 def warn_if_fixed(fixed: Fixed) -> None:
-    """Tell the user what keeps a routing from adapting, where that is not their own choice; once in a process."""
+    """Warn the user why a routing cannot adapt, if this is not their own choice; once per process."""
     if fixed.warning:
         _warn(fixed.warning)
 
@@ -115,11 +115,11 @@ def _absolute(location: str | os.PathLike[str]) -> str:
 
 
 def _why_fixed(spec: Spec) -> str | None:
-    """Return why an operator does not adapt unless it is told to; None where it does."""
+    """Return why an operator does not adapt by default; None if it does."""
     if getattr(spec, "memory", None) is not None:
         return "with a budget the routing decides which rows are kept; control=True lets it adapt"
     if isinstance(spec, JoinSpec) and spec.join_kind == "full":
-        return f"how={spec.how!r}: rows of both streams come out alone, so keys stay where they are"
+        return f"how={spec.how!r}: rows of both streams are returned without a match, so keys never move"
     if isinstance(spec, JoinSpec) and spec.rows is not None:
         return "rows=: the last rows of a key must be on one worker"
     if getattr(spec, "partition", "hash") == "hash":

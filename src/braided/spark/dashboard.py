@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 
 class Closes(Protocol):
-    """Something that goes on until it is closed."""
+    """Something that runs until it is closed."""
 
     def close(self) -> None:
         """End it."""
 
 
 Beside: TypeAlias = Callable[[Callable[[Json], None]], Closes]
-"""Starts something that adds events of its own to a page."""
+"""Starts something that adds its own events to a page."""
 
 
 class Dashboard:
-    """A page that is served until `close`; it outlives the queries, and the session too. `url` is what to open."""
+    """A page that is served until `close`; it outlives the queries, and the session too. `url` is its address."""
 
     def __init__(
         self,
@@ -64,12 +64,12 @@ class Dashboard:
             self._writer.add(event)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write what the page shows now into one HTML file, which fetches nothing."""
+        """Write what the page shows now into one HTML file, which loads nothing else."""
         events = self._history.events()
         Path(path).write_text(whole_page(events, write_text(summarize(events))), encoding="utf-8")
 
     def close(self) -> None:
-        """Stop serving and following; the queries go on."""
+        """Stop serving the page; the queries go on."""
         if self._beside is not None:
             self._beside.close()
         self._watch.end()

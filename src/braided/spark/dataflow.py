@@ -5,15 +5,16 @@
    -> groupBy(worker).transformWithStateInPandas WORK -> observe, drop reports -> rows
 ```
 
-Results of flat types leave WORK as rows, as pandas columns backed by Arrow that Spark takes over uncopied.
-PySpark converts nested columns of pandas row by row, so results that have any leave as blocks, which a further
+Results of flat types leave WORK as rows: as pandas columns backed by Arrow, which Spark takes over without a copy.
+PySpark converts nested columns of pandas row by row, so results with nested columns leave as blocks, which a further
 mapInArrow unpacks (UNPACK); the hop through a second Python process costs a fifth of a large batch.
 
-Python is fast on columns and Spark's Python state API costs a round trip per call, so rows cross the shuffle
-as a few large binary rows and state is read and written in blocks. Reports travel as rows that `observe`
+Python is fast on columns, and Spark's Python state API costs a round trip per call. So rows cross the shuffle
+as a few large binary rows, and state is read and written in blocks. Reports travel as rows that `observe`
 collects into the query's progress; nothing timed crosses the shuffle.
 
-PySpark finds columns by their names, where a dot means a field, so columns have plain names on their way.
+PySpark finds columns by their names, and a dot in a name means a field, so columns have plain names inside the
+dataflow.
 """
 
 from __future__ import annotations
@@ -55,10 +56,10 @@ METRIC = "braided:"
 
 @dataclass(frozen=True)
 class Dataflow:
-    """An operator over streaming inputs, and all that Spark must know to run it.
+    """An operator over streaming inputs, and what Spark must know to run it.
 
     With `propagated_delay`, the last column of the result is the delay of its rows, for an operator after this one. A
-    column that nobody reads costs eight bytes per row in Arrow, and Spark never looks at it.
+    column that no operator reads costs eight bytes per row in Arrow, and Spark never reads it.
     """
 
     operator: Operator
@@ -68,17 +69,17 @@ class Dataflow:
     routing: Routing
     propagated_delay: PropagatedDelay | None = None
     home: str = ""
-    """What its folder in a new checkpoint is called."""
+    """The name of its folder in a new checkpoint."""
     times: Mapping[str, int] = field(default_factory=dict)
-    """Of the result's columns that are times of a stream's rows, the stream."""
+    """For each column of the result that is a time of a stream's rows, the stream."""
     ticks: DataFrame | None = None
-    """A stream that makes batches without rows, where a silence is to release rows (`braided.spark.ticks`)."""
+    """A stream that makes batches without rows, if a silence is to release rows (`braided.spark.ticks`)."""
 
 
 def stateful(dataflow: Dataflow, written: WrittenResult | None = None) -> DataFrame:
     """Run an operator and return its results as a streaming DataFrame.
 
-    With `written`, workers write their results into files, and what is returned names them.
+    With `written`, workers write their results into files, and the returned rows name these files.
     """
     operator, inputs, output = dataflow.operator, dataflow.inputs, dataflow.output
     metric, routing, propagated_delay = dataflow.metric, dataflow.routing, dataflow.propagated_delay
@@ -110,8 +111,8 @@ def stateful(dataflow: Dataflow, written: WrittenResult | None = None) -> DataFr
         fields = StructType.fromDDL(FILES_DDL).fields
     leaving = fields if flat or written is not None else [StructField(BLOCK, BinaryType())]
     wire = StructType([*leaving, StructField(REPORT, StringType())])
-    # Spark fixes it for a micro-batch and keeps it in the offset log. It is part of the code that Spark generates, so
-    # every batch compiles that anew: here for a few packets, not for every row.
+    # Spark fixes this time for a micro-batch and keeps it in the offset log. It is part of the code that Spark
+    # generates, so every batch compiles that code again: here for a few packets, not for every row.
     moment = F.lit(None).cast("long") if operator.idle is None else F.unix_micros(F.current_timestamp())
     results = (
         routed.observe(f"{METRIC}{metric}:route", F.collect_list("report").alias("reports"))

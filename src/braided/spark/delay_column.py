@@ -1,9 +1,9 @@
-"""The delay that a result's rows carry, found again below what a user put on top of the result.
+"""The delay column of a result's rows, found again below the user's projections and filters.
 
-An operator whose lateness is learned gives its rows a last column that says how late they may be, and the DataFrame
-that the user gets is a projection without it. An operator after it puts the column back into the projections and
-filters in between. No public API adds a column below a projection; where the plan has another shape, and with Spark
-Connect, it stays as it is, and only the least that the lateness may be is known (the time column's marks).
+An operator whose lateness is learned adds a last column to its rows with how late they may be. The DataFrame that the
+user gets is a projection without it. The next operator puts the column back into the projections and filters in
+between. No public API adds a column below a projection. If the plan has another shape, and with Spark Connect, the plan
+stays unchanged, and only the least possible lateness is known (the time column's marks).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from braided.time.propagated_delay import COLUMN
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# These hand on all rows of one child, or some of them, with all its columns.
+# These nodes pass on all rows of one child, or some of them, with all its columns.
 _TRANSPARENT = {"Filter", "SubqueryAlias", "Repartition", "RepartitionByExpression", "RebalancePartitions"}
 
 
 def with_delay(frame: DataFrame) -> DataFrame:
-    """Return a DataFrame with the delay of its rows in a last column, where an operator of ours gave them one."""
+    """Return a DataFrame with the delay of its rows in a last column, if one of our operators added it."""
     if is_connect(frame):
         return frame
     plan = _carrying(plan_of(frame))
@@ -30,7 +30,7 @@ def with_delay(frame: DataFrame) -> DataFrame:
 
 
 def _carrying(plan: PlanNode) -> PlanNode | None:
-    """Return the plan with the column as its last; None where it has none to carry."""
+    """Return the plan with the delay column as its last column; None if it has none."""
     if plan.kind == "Project":
         if _delay_of(plan) is not None:
             return plan

@@ -1,6 +1,6 @@
 """A Delta table as a streaming source of Spark: offsets are versions of the table.
 
-Its rows are read by Spark's tasks, or, for a braided operator, only the names of its files are handed out.
+Its rows are read by Spark's tasks. For a braided operator, only the names of its files are passed on.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 NAME = "braided_delta"
 # The mark of `braided.files`, by which a leaf is found again below an operator.
 MARK = "braided.files"
-# Before the names of storage options: Spark redacts those whose names say that they are secret.
+# Prefix of the names of storage options: Spark redacts options whose names look secret.
 STORAGE = "storage."
-# As `NAMES_DDL` has them, which is not parsed without a session.
+# The columns of `NAMES_DDL`, which cannot be parsed without a session.
 _NAMES = [StructField("path", StringType()), StructField("start", LongType()), StructField("stop", LongType())]
 
 
@@ -46,13 +46,15 @@ def read_table(
     """See `braided.table`."""
     kind, location = split_name(table)
     if kind != "delta":
-        raise OptionError(f"table={table!r}: only Delta tables are read as streams; Iceberg has a source for Spark")
+        raise OptionError(
+            f"table={table!r}: only Delta tables can be read as streams; for Iceberg use its own Spark source"
+        )
     if max_files is not None and (type(max_files) is not int or max_files < 1):
         raise OptionError(f"max_files={max_files!r}: write a number of 1 or more")
-    log = DeltaLog(location, options)  # says what is wrong before a query starts
+    log = DeltaLog(location, options)  # reports errors before a query starts
     session.dataSource.register(DeltaSource)
     given = {"location": log.location, "parallel": str(slots_of(session)), MARK: "table"}
-    # A column that is added before a query of this frame starts is not in it.
+    # A column that is added before a query of this frame starts is not included.
     given["columns"] = json.dumps([field["name"] for field in json.loads(log.schema)["fields"]])
     if max_files is not None:
         given["max_files"] = str(max_files)
@@ -63,7 +65,7 @@ def read_table(
 
 
 def partition_names(options: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the columns that a table is partitioned by, whose values come beside the names of files."""
+    """Return the partition columns of a table; their values come beside the names of files."""
     return tuple(_log(options).partitions)
 
 
@@ -74,7 +76,7 @@ def _log(options: Mapping[str, str]) -> DeltaLog:
 
 
 class DeltaSource(DataSource):  # type: ignore[misc]
-    """Options: location, names (hand out names of files), columns, max_files, parallel (tasks a batch), add_columns."""
+    """Options: location, names (return names of files), columns, max_files, parallel (tasks per batch), add_columns."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -111,7 +113,7 @@ class DeltaSource(DataSource):  # type: ignore[misc]
 
 
 class DeltaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Plans batches of files that versions of the table add, and reads files or names them."""
+    """Plans batches of the files that versions of the table add, and returns their rows or their names."""
 
     def __init__(
         self, options: dict[str, str], schema: pa.Schema, names: bool, most: int | None, parallel: int
@@ -135,7 +137,7 @@ class DeltaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
         return self._opened
 
     def initialOffset(self) -> dict[str, Any]:
-        """See `DataSourceStreamReader`: the table as it is now."""
+        """See `DataSourceStreamReader`: the current version of the table."""
         return asdict(self._log.begin())
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -143,12 +145,12 @@ class DeltaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
         self._end = self._log.latest()
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
-        """See `DataSourceStreamReader`: all versions, or so many files."""
+        """See `DataSourceStreamReader`: all versions, or at most `max_files` files."""
         newest = self._log.latest() if self._end is None else self._end
         return asdict(self._log.end(None if start is None else Position(**start), newest, self._most))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """See `DataSourceStreamReader`: the largest part is dealt out first; a task reads its own in order."""
+        """See `DataSourceStreamReader`: the largest parts are assigned first; a task reads its parts in order."""
         files = self._log.between(Position(**start), Position(**end))
         cuts = [(file, *part) for file in files for part in cut(file.bytes)]
         parts = [(file.path, start, stop, file.values) for file, start, stop, _ in cuts]

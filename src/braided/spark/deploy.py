@@ -1,4 +1,4 @@
-"""`braided.deploy`: a query as one Spark query, or as several that are coupled by topics, under one handle."""
+"""`braided.deploy`: a query as one Spark query, or as several that are connected by topics, under one handle."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _POOL = "spark.scheduler.pool"
 _COSTS = "costs.json"
-# A query takes its settings from its session when it is built and when it starts.
+# A query reads its settings from its session when it is built and when it starts.
 _STARTING = threading.Lock()
 
 
@@ -75,7 +75,7 @@ class Deployment:
             self._queries[stage.name] = self._start(stage, trigger)
 
     def run(self) -> None:
-        """Process what is there, stage by stage, and end."""
+        """Process the available input, stage by stage, and end."""
         self._check_stopped()
         for stage in self._stages:
             self._queries[stage.name] = self._start(stage, NOW)
@@ -83,7 +83,7 @@ class Deployment:
         self._keep_costs()
 
     def watch(self, timeout: float | None = None) -> bool:
-        """Wait until a stage ends, at most so many seconds; return whether one has. All stop where one has failed."""
+        """Wait until a stage ends, at most `timeout` seconds; return whether one has. All stop if one fails."""
         waiting = threading.Event()
         passed = 0.0
         while timeout is None or passed < timeout:
@@ -100,19 +100,19 @@ class Deployment:
         return False
 
     def stop(self) -> None:
-        """Stop all stages; nothing is lost, and nothing is there twice when they start again."""
+        """Stop all stages. When they start again, no result is lost or duplicated."""
         for query in self._queries.values():
             query.stop()
         self._keep_costs()
 
     def costs(self) -> dict[str, Cost]:
-        """Return what each stage has taken so far, those of earlier runs included; give it to `braided.deploy`."""
+        """Return the costs of each stage so far, those of earlier runs included; pass them to `braided.deploy`."""
         return {stage.name: self._cost(stage.name) for stage in self._stages}
 
     def __str__(self) -> str:
         costs = self.costs()
         width = max(map(len, self.stages))
-        lines = [f"{'stage':<{width}}  partitions  state    us a row"]
+        lines = [f"{'stage':<{width}}  partitions  state    us/row"]
         for stage in self._stages:
             query = self._queries.get(stage.name)
             state = "new" if query is None else "runs" if query.isActive else "stopped"
@@ -123,7 +123,7 @@ class Deployment:
     def _check_stopped(self) -> None:
         running = [name for name, query in self._queries.items() if query.isActive]
         if running:
-            raise BraidedError(f"deploy: {running[0]} runs; stop() it before")
+            raise BraidedError(f"deploy: {running[0]} is running; call stop() before")
 
     def _start(self, stage: Stage, trigger: Any) -> StreamingQuery:
         conf, context = self._session.conf, self._session.sparkContext
@@ -148,7 +148,7 @@ class Deployment:
                 context.setLocalProperty(_POOL, None)
 
     def _stream(self, stage: Stage) -> DataFrame:
-        """Return what a stage writes as a stream."""
+        """Return the output of a stage as a stream."""
         path = self._folder / stage.name
         return read_files(
             self._session, path, format="parquet", schema=None, max_files=self._max_files, reader=None, options={}
@@ -175,7 +175,8 @@ class Deployment:
 def _rows(query: StreamingQuery, progress: Sequence[Any]) -> int:
     """Return how many rows a query has read in these batches.
 
-    Where an operator reads files itself, Spark counts the files. Its report counts rows, since the checkpoint began.
+    If an operator reads files itself, Spark counts files. The operator's report counts rows, from the checkpoint's
+    start on.
     """
     try:
         report = read_report(query, None)
@@ -196,7 +197,9 @@ def deploy_query(
 ) -> Deployment:
     """See `braided.deploy`."""
     if not isinstance(query, Query):
-        raise OptionError(f"query: {type(query).__name__} is no query; write it with braided.stream(df, time='ts')")
+        raise OptionError(
+            f"query: expected a query, not {type(query).__name__}; write it with braided.stream(df, time='ts')"
+        )
     root, sources = query.plan.root, query.plan.sources
     if isinstance(root, Source):
         raise OptionError("query: has no step; add one, such as where() or join()")
@@ -211,14 +214,14 @@ def deploy_query(
         raise OptionError(f"processors={processors!r}: write at least one for each of the {len(stages)} stages")
     folder = Path(os.fspath(topics)).absolute()
     if is_topic(str(folder)):
-        raise OptionError(f"topics={str(topics)!r}: is a topic; name a directory for all topics of the query")
+        raise OptionError(f"topics={str(topics)!r}: this is a topic; give a directory for all topics of the query")
     names = [stage.name for stage in stages]
     shares = shares_of(names, given, _measured(costs, names))
     return Deployment(stages, sources, folder, _kept_partitions(folder, strategy, shares), max_files)
 
 
 def _with_watermarks(node: Node, frames: Sequence[DataFrame]) -> Node:
-    """Return a plan whose aggregates of topics have a watermark, where the topic's writer noted how late rows are."""
+    """Return a plan whose aggregates of topics have a watermark, if the topic's writer recorded how late rows are."""
     node = node.with_inputs([_with_watermarks(child, frames) for child in node.inputs])
     if not isinstance(node, Aggregate) or not isinstance(node.input, Source):
         return node
@@ -232,7 +235,7 @@ def _with_watermarks(node: Node, frames: Sequence[DataFrame]) -> Node:
 def _measured(
     costs: Mapping[str, Cost] | Deployment | str | os.PathLike[str] | None, names: Sequence[str]
 ) -> Mapping[str, Cost]:
-    """Return what stages took in another run: as given, or as that deployment noted it in its folder."""
+    """Return the costs of stages in another run: the given ones, or those that the deployment saved in its folder."""
     if costs is None:
         return {}
     if isinstance(costs, Deployment):
@@ -243,21 +246,21 @@ def _measured(
     missing = [name for name in names if name not in noted]
     if missing:
         raise OptionError(
-            f"costs={os.fspath(costs)!r}: no run there has measured the stage {missing[0]}; write the topics= of a "
-            "deployment of this query by the same strategy that has run"
+            f"costs={os.fspath(costs)!r}: it has no costs of the stage {missing[0]}; give the topics= of a "
+            "deployment of this query that has run with the same strategy"
         )
     return noted
 
 
 def _kept_partitions(folder: Path, strategy: str, shares: dict[str, int]) -> dict[str, int]:
-    """Return the partitions of the stages as they were when the query was first deployed: state stays where it is."""
+    """Return the partitions of the stages from the first deployment of the query: state cannot be moved."""
     path = folder / "deployment.json"
     known = _read(path)
     if known:
         if known.get("strategy") != strategy or list(known.get("partitions", {})) != list(shares):
             raise OptionError(
-                f"topics={str(folder)!r}: another query is deployed there, by {known.get('strategy')!r}, with the "
-                f"stages {', '.join(known.get('partitions', {}))}; name another directory"
+                f"topics={str(folder)!r}: another query is deployed there, with strategy={known.get('strategy')!r} "
+                f"and the stages {', '.join(known.get('partitions', {}))}; give another directory"
             )
         return {name: int(count) for name, count in known["partitions"].items()}
     folder.mkdir(parents=True, exist_ok=True)
@@ -271,5 +274,5 @@ def _read(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except ValueError as error:
-        raise OptionError(f"{path}: is damaged ({error}); delete it") from error
+        raise OptionError(f"{path}: damaged ({error}); delete it") from error
     return content if isinstance(content, dict) else {}

@@ -1,17 +1,17 @@
-"""Files that router tasks read themselves: `braided.files`, and how it is found again below what a user put on top.
+"""Files that router tasks read themselves: `braided.files`, and how it is found again below the user's projections.
 
 ```
  native:  files -> Spark's reader -> JVM rows -> Arrow -> ROUTE
  direct:  names of files -> ROUTE, which reads them
 ```
 
-`braided.files` is Spark's own file source with a mark among its options, so that it is an ordinary DataFrame anywhere.
-Where an operator of ours takes it, through selections of columns and filters that compile (docs/reference/where.md),
-the same source is asked for the names alone: in format `binaryFile`, which opens no file whose content nobody asks for.
-Discovery, offsets and the limit on files stay Spark's, and a checkpoint serves both ways of reading.
+`braided.files` is Spark's own file source with a mark among its options, so it is an ordinary DataFrame everywhere. If
+one of our operators reads it, through selections of columns and filters that compile (docs/reference/where.md), the
+same source returns only names: in format `binaryFile`, which opens no file unless its content is selected. Discovery,
+offsets and the limit on files are still Spark's, and one checkpoint works for both ways of reading.
 
-No public API shows a DataFrame's plan as a tree; where it has another shape, Spark reads the files, and
-`braided.explain` says why.
+No public API returns a DataFrame's plan as a tree. If the plan has another shape, Spark reads the files, and
+`braided.explain` reports why.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 MARK = "braided.files"
-# A mark, and what stands before limits that are put aside: `one_by_one`.
+# A mark, and the prefix of limits that `one_by_one` replaces.
 _ALONE = "braided.alone."
 _LIMITS = ("maxfilespertrigger", "maxbytespertrigger")
 _NAMES = "path string, modificationTime timestamp, length long, content binary"
-# Of so many files the sizes are looked at when a query is built.
+# The most files whose sizes are read when a query is built.
 _LOOKED_AT = 10_000
 
 
 @dataclass(frozen=True)
 class RowFilter:
-    """A predicate of the user's, over columns as files call them."""
+    """A predicate of the user, over the files' column names."""
 
     predicate: Predicate
     sources: Mapping[str, str]
@@ -79,18 +79,18 @@ class RowFilter:
 
 @dataclass(frozen=True)
 class DirectInput:
-    """An input that ROUTE reads: a DataFrame of files' names, and how to read them."""
+    """An input that ROUTE reads: a DataFrame with names of files, and how to read these files."""
 
     names: DataFrame
     reader: FileReader
     partitions: tuple[str, ...]
     may_repeat: bool = False
-    """Whether a name may come more than once: Spark repeats a batch that has one with glob characters."""
+    """Whether a name may come more than once: Spark repeats files of a batch if a name has glob characters."""
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What lies below a node of a plan: the leaf, its columns by the ids of attributes, in order; and filters."""
+    """What is below a node of a plan: the leaf, its columns in order with the ids of their attributes, and filters."""
 
     leaf: str
     options: Mapping[str, str]
@@ -102,7 +102,7 @@ class _Found:
 
 @dataclass(frozen=True)
 class _Seen:
-    """Files that are there when a query is built: columns that their paths give, the largest size, an odd name."""
+    """The files when a query is built: columns from their paths, the largest size, a name with glob characters."""
 
     partitions: tuple[str, ...]
     largest: int
@@ -110,7 +110,7 @@ class _Seen:
 
 
 class _ReadBySpark(Exception):
-    """The plan has another shape; the text says which."""
+    """The plan has another shape, which the text describes."""
 
 
 def read_files(
@@ -129,12 +129,16 @@ def read_files(
     path = os.fspath(path)
     if format == "parquet" and _is_topic(path):
         if schema is not None or options:
-            raise OptionError("path: is a topic, which has a schema and takes no options of Spark's file source")
+            raise OptionError(
+                "path: this is a topic, which has its own schema; leave out schema= and options of Spark's file source"
+            )
         if reader is not None:
             check_reader(reader)
         return _read_topic(session, path, max_files, reader)
     if reader is not None:
-        raise OptionError(f"reader={reader!r}: only readers of a topic have names; {path} is none")
+        raise OptionError(
+            f"reader={reader!r}: only readers of a topic have names, and {path} is not a topic; leave it out"
+        )
     if not is_remote(path):
         check_no_table(path)
     reader_options = dict(options)
@@ -153,28 +157,30 @@ def _schema_of(session: SparkSession, path: str, format: str, options: Mapping[s
     except AnalysisException as error:
         if "UNABLE_TO_INFER_SCHEMA" not in str(error):
             raise
-        raise OptionError(f"path={path!r}: has no file to take a schema from; give schema=, as in 'k long'") from error
+        raise OptionError(
+            f"path={path!r}: no file there to read a schema from; give schema=, such as 'k long'"
+        ) from error
 
 
 def _check_literal(path: str) -> None:
-    """Refuse a path that is there as it is written, but that Spark takes for a pattern of others."""
+    """Refuse an existing path that Spark would read as a glob pattern."""
     if is_remote(path) or not has_glob_characters(path):
         return
     if "\\" in path or os.path.exists(local_path(path)):
         raise OptionError(
-            f"path={path!r}: rename it; Spark takes {{}}, [], * and ? for a pattern, and reads several times what lies "
-            "below such a name, even after a backslash (SPARK-58518)"
+            f"path={path!r}: Spark reads {{}}, [], * and ? as a glob pattern, even after a backslash, and reads files "
+            "below such a name several times (SPARK-58518); rename it"
         )
 
 
 def one_by_one(path: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Return options by which Spark reads every file once: alone in its batch, if the folder has an odd name."""
+    """Return options with which Spark reads every file once: one file per batch, if a name has glob characters."""
     _check_literal(path)
     odd = None if is_remote(path) else _look(local_path(path), StructType(), case_sensitive=True).odd
     if odd is None:
         return dict(options)
     _log.warning(
-        "%s: has %r. Where a name has {}, [], * or ?, Spark reads all files of a batch several times (SPARK-58518): "
+        "%s: has %r. If a name has {}, [], * or ?, Spark reads all files of its batch several times (SPARK-58518), so "
         "batches that Spark reads itself have one file each",
         path,
         odd,
@@ -184,7 +190,7 @@ def one_by_one(path: str, options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _limited(options: Mapping[str, str]) -> dict[str, str]:
-    """Return options as they were before `one_by_one`."""
+    """Return the options without the changes of `one_by_one`."""
     if _ALONE not in options:
         return dict(options)
     return {
@@ -214,7 +220,7 @@ def _read_topic(session: SparkSession, path: str, max_files: int | None, reader:
 
 
 def read_directly(frame: DataFrame, ansi: bool) -> DirectInput | str | None:
-    """Return how ROUTE can read an input itself; why it cannot; None for what did not come from `braided.files`."""
+    """Return how ROUTE can read an input itself, or why it cannot; None if the input is not from `braided.files`."""
     if is_connect(frame):
         return None
     plan = plan_of(frame)
@@ -227,7 +233,7 @@ def read_directly(frame: DataFrame, ansi: bool) -> DirectInput | str | None:
         scan = _walk(plan, session, ansi)
         return _input(session, scan, case_sensitive)
     except _ReadBySpark as why:
-        return f"{why}; a file a batch, since some have odd names" if _ALONE in options else str(why)
+        return f"{why}; one file per batch, since names have glob characters" if _ALONE in options else str(why)
 
 
 def _marked(plan: PlanNode) -> Mapping[str, str] | None:
@@ -244,7 +250,7 @@ def _marked(plan: PlanNode) -> Mapping[str, str] | None:
 
 
 def _is_given_topic(source: StreamSource) -> bool:
-    """Whether a topic is read by `format("braided")`. Of a table in Spark's catalog nobody can ask for names."""
+    """Whether a topic is read by `format("braided")`. For a table in Spark's catalog, names cannot be read instead."""
     return source.format == TOPIC and "path" in source.options and is_topic(source.options["path"])
 
 
@@ -257,7 +263,7 @@ def _walk(plan: PlanNode, session: SparkSession, ansi: bool) -> _Found:
         assert source.schema is not None
         return _Found(source.format, source.options, source.schema, tuple(columns), ())
     if plan.kind not in ("Project", "Filter", "SubqueryAlias"):
-        shown = "a watermark, which Spark takes from rows" if plan.kind == "EventTimeWatermark" else plan.kind
+        shown = "a watermark, which Spark computes from rows" if plan.kind == "EventTimeWatermark" else plan.kind
         raise _ReadBySpark(f"between files and operator is {shown}")
     below = _walk(plan.child, session, ansi)
     if plan.kind == "Project":
@@ -313,9 +319,9 @@ def _input(session: SparkSession, scan: _Found, case_sensitive: bool) -> DirectI
         return DirectInput(names, reader, partition_names(options) if scan.leaf == TABLE else ())
     path = options.pop("path")
     if is_remote(path):
-        raise _ReadBySpark("the files are on another file system, whose credentials Spark has")
+        raise _ReadBySpark("the files are on a remote file system, for which only Spark has credentials")
     if any(mark in path for mark in "*?[{"):
-        raise _ReadBySpark("its path is a pattern")
+        raise _ReadBySpark("its path is a glob pattern")
     seen = _look(local_path(path), scan.schema, case_sensitive)
     partitions = seen.partitions
     columns = [f"{quoted(name)} {scan.schema[name].dataType.simpleString()}" for name in partitions]
@@ -327,7 +333,7 @@ def _input(session: SparkSession, scan: _Found, case_sensitive: bool) -> DirectI
 
 
 def _cut(source: DataFrame, partitions: Sequence[str], largest: int, session: SparkSession) -> DataFrame:
-    """Return rows (path, start, stop, partitions...): a row a file, or several for large ones, spread over tasks."""
+    """Return rows (path, start, stop, partitions...): one per file, several for large files, spread over tasks."""
     parts = [F.col(quoted(name)) for name in partitions]
     if largest <= CUT:
         return source.select(
@@ -346,7 +352,7 @@ def _is_set(session: SparkSession, name: str) -> bool:
 
 
 def _look(folder: str, schema: StructType, case_sensitive: bool) -> _Seen:
-    """Look at the files that are there now."""
+    """Look at the existing files."""
     partitions: tuple[str, ...] = ()
     odd = None
     largest = looked = 0
@@ -373,7 +379,7 @@ def _size(path: str) -> int:
 
 
 def _bounds(row_filter: RowFilter) -> list[Bound]:
-    """Return what a filter says of single columns against constants; statistics of row groups are held against it."""
+    """Return the bounds that a filter sets on single columns; they are compared with the statistics of row groups."""
     bounds = []
     for part in _conjuncts(row_filter.predicate.root):
         if not isinstance(part, Compare) or part.op not in ("=", "<", "<="):

@@ -1,4 +1,4 @@
-"""The columns of an operator's result as Spark knows them: types, and metadata with the marks of their times."""
+"""The columns of an operator's result for Spark: types, and metadata with the marks of their times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Marks = Callable[[InputColumn, TimeMarks], dict[str, int]]
 
 
 def result_field(column: Column, frames: Sequence[DataFrame], marks: _Marks) -> StructField:
-    """Return a result column with the metadata it had and, of a time, the marks that `marks` gives it."""
+    """Return a result column with its earlier metadata and, if it is a time, the marks from `marks`."""
     if isinstance(column, ComputedColumn):
         return StructField(column.name, from_arrow(column.kind), column.nullable)
     if isinstance(column, InputColumn):
@@ -32,7 +32,7 @@ def result_field(column: Column, frames: Sequence[DataFrame], marks: _Marks) -> 
 
 
 def planned_field(column: Column, frames: Sequence[DataFrame]) -> StructField:
-    """Return a result column as it will be where every watermark can be lengthened."""
+    """Return a result column as it is if every watermark can be lengthened."""
 
     def marks(_: InputColumn, time_marks: TimeMarks) -> dict[str, int]:
         return to_metadata(

@@ -1,7 +1,7 @@
-"""Which of Spark's files, and which part of it, each row of a stream comes from.
+"""The file, and the part of it, from which each row of a stream comes.
 
 Spark gives a task its files by size, not in the order in which they were written. An operator that learns a lateness
-must not take that for rows that are late (`braided.runtime.input_parts`).
+must not treat rows as late because of this (`braided.runtime.input_parts`).
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from braided.spark.sessions import is_connect
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Nothing of these reads ahead, so Spark knows which file each row is in.
+# None of these reads ahead, so Spark knows which file each row is in.
 _TRANSPARENT = {"Project", "Filter", "SubqueryAlias", "EventTimeWatermark"}
 
 
 def with_parts(frame: DataFrame) -> tuple[DataFrame, bool]:
-    """Return a frame with a last column that tells files and parts of them apart, where it reads files."""
+    """Return a frame with a last column that identifies files and their parts, if it reads files."""
     if is_connect(frame) or not _reads_files(plan_of(frame)):
         return frame, False
     return frame.withColumn(COLUMN, F.xxhash64(F.input_file_name(), F.input_file_block_start())), True
 
 
 def _reads_files(plan: PlanNode) -> bool:
-    """Whether there is one source of files, and nothing in between reads ahead, as Python functions do."""
+    """Whether there is one source of files, and nothing after it reads ahead, as Python functions do."""
     if plan.has_python_functions:
         return False
     while plan.kind in _TRANSPARENT:

@@ -1,4 +1,4 @@
-"""The one front end on Spark: a spec and its DataFrames become a DataFrame of results."""
+"""The only front end on Spark: it turns a spec and its DataFrames into a DataFrame of results."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def run(
 ) -> DataFrame:
     """Return the results of a spec over streaming DataFrames, or over batch ones by Spark's own operators.
 
-    `notes` are what else to explain. `names` are what users call the columns. `aggregated` means that Spark aggregates
-    the result in the same query; with `partials` the first half of that is in the operator. `logical` is the plan that
-    the operator is part of.
+    `notes` are further lines for explain. `names` are the users' names of the columns. `aggregated` means that Spark
+    aggregates the result in the same query; with `partials` the operator does the first half of the aggregate.
+    `logical` is the plan that the operator is part of.
 
-    Everything is checked before anything happens: the control directory comes last.
+    Everything is checked before anything is created: the control directory comes last.
     """
     labelled = dict(zip(spec.labels, frames, strict=True))
     session = check_frames(labelled)
@@ -91,7 +91,7 @@ def run(
     lines += notes
     check_stateful(frames[0])
     workers = count_workers(session)
-    least_bytes(session)  # refuses what is no number
+    least_bytes(session)  # raises if it is not a number
     check_python(session)
     keep_watermarks(session, frames)
     with_delays = [
@@ -117,14 +117,14 @@ def run(
             lines.append(f"{stream.label}: its files are read by Spark: {direct}")
         inputs.append(changed)
     if makes_ticks(plan):
-        lines.append("idle: when rows wait and all streams are silent for so long, a batch without rows is made")
+        lines.append("idle: when rows wait and all streams are silent for this long, a batch without rows is made")
     operator = plan.columns if plan.residual is None else plan.residual.columns
     watched, metric = register(session, plan, routing, name, lines, logical)
     marks = _marks(plan, lengthened)
     fields = StructType([result_field(column, frames, marks) for column in operator])
 
-    # A number of this process would meet those of earlier ones in the same checkpoint: an operator whose inputs were
-    # empty so far has no folder yet, and two of one folder would delete each other's files.
+    # A number from this process could equal one of an earlier process in the same checkpoint: an operator whose inputs
+    # were empty so far has no folder yet, and two operators with one folder would delete each other's files.
     home = f"{plain_name(name or spec.kind)}-{secrets.token_hex(4)}"
     ticks = None
     if makes_ticks(plan):
@@ -138,17 +138,17 @@ def run(
         watched.dataflow = dataflow
     else:
         results = _filtered(plan, results, frames, marks)
-    # Dropped for the user; an operator after this one finds it again below the projection.
+    # Dropped for the user; the next operator finds it again below the projection.
     return results.drop(COLUMN) if plan.propagated_delay is not None else results
 
 
 def _time_columns(columns: Sequence[Column]) -> dict[str, int]:
-    """Return of a result's columns those that are times of a stream's rows, each with the stream."""
+    """Return those columns of a result that are times of a stream's rows, each with the stream."""
     return {c.name: c.stream for c in columns if isinstance(c, InputColumn) and c.marks is not None}
 
 
 def _awaited(plan: Plan) -> dict[int, bool]:
-    """Return the inputs whose clock rows of the other one wait for, each with whether its lateness is learned."""
+    """Return the inputs for whose clock rows of the other input wait, each with whether its lateness is learned."""
     operator = plan.operator
     if isinstance(operator, OuterJoin):
         sides = [1 - side for side in operator.preserved if operator.how != "left_semi"]
@@ -158,30 +158,30 @@ def _awaited(plan: Plan) -> dict[int, bool]:
 
 
 def makes_ticks(plan: Plan) -> bool:
-    """Whether a silence makes a batch without rows: where rows may wait, and `idle=` was written."""
+    """Whether a silence makes a batch without rows: if rows may wait, and `idle=` was given."""
     written = not isinstance(getattr(plan.spec, "idle", None), DefaultDuration)
     return plan.waits and plan.operator.idle is not None and written
 
 
 def _check_where(session: SparkSession, where: str, frames: Sequence[DataFrame]) -> None:
-    """Refuse a predicate that Spark cannot analyse, before anything is made."""
+    """Refuse a predicate that Spark cannot analyse, before anything is created."""
     sides = StructType([StructField(letter, frame.schema) for letter, frame in zip("lr", frames, strict=True)])
     try:
-        _ = session.createDataFrame([], sides).where(where).schema  # Spark Connect analyses when it is asked
+        _ = session.createDataFrame([], sides).where(where).schema  # Spark Connect analyses a plan only for its schema
     except PySparkException as error:
         reason = str(error).strip().splitlines()[0]
-        raise OptionError(f"where={where!r}: Spark says {reason}") from error
+        raise OptionError(f"where={where!r}: Spark reports: {reason}") from error
 
 
 def _marks(plan: Plan, lengthened: Lengthened) -> Callable[[InputColumn, TimeMarks], dict[str, int]]:
-    """Return how a time column is marked: with the watermark that its input really has."""
+    """Return how a time column is marked: with the watermark that its input actually has."""
     return lambda column, marks: to_metadata(
         marks, _wait(plan, column, lengthened.delays_ms), unmarked=lengthened.unmarked
     )
 
 
 def _wait(plan: Plan, column: InputColumn, waits: Sequence[int | None]) -> int | None:
-    """Return the delay of a time column's watermark; where all inputs make one column, the shortest."""
+    """Return the delay of a time column's watermark; if all inputs make up one column, the shortest."""
     if isinstance(plan.spec, OrderSpec):
         return min((wait for wait in waits if wait is not None), default=None)
     return waits[column.stream]

@@ -1,7 +1,7 @@
-"""The file in a checkpoint that says what the workers of all operators left when their number changed.
+"""The file in a checkpoint with the state of the workers of all operators before their number changed.
 
-It is `<checkpoint>/braided/rescale/<batch>`, by the batch in which Spark divided its own state anew, which has no rows.
-The content is a line with a digest and JSON, as bookkeeping is.
+It is `<checkpoint>/braided/rescale/<batch>`: the batch without rows in which Spark repartitioned its own state.
+The content is a line with a digest and JSON, as in bookkeeping.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ FOLDER = "rescale"
 
 @dataclass(frozen=True)
 class OperatorBefore:
-    """The bookkeeping of an operator's workers, and their last routing table where it is in the checkpoint."""
+    """The bookkeeping of an operator's workers, and their last routing table if it is in the checkpoint."""
 
     records: Sequence[Json]
     table: RoutingTable | None
 
 
 def identity(options: Json) -> str:
-    """Return what tells the operators of a query apart, whatever the next run calls them."""
+    """Return the identity of an operator within its query, which does not depend on names."""
     return fingerprint(lasting(options))
 
 
 def write_handover(path: Path, workers: int, operators: Sequence[OperatorBefore]) -> None:
-    """Write a file whole, or not at all."""
+    """Write the file atomically."""
     content = {
         "workers": workers,
         "operators": {
@@ -54,7 +54,7 @@ def write_handover(path: Path, workers: int, operators: Sequence[OperatorBefore]
 
 @lru_cache(maxsize=4)
 def read_handover(path: Path) -> Json:
-    """Return what `write_handover` wrote, if it is whole."""
+    """Return what `write_handover` wrote, after checking its digest."""
     try:
         return read_bookkeeping(path.read_bytes())
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""The DataFrames that a user gives to an operator: checked, and described as streams."""
+"""The DataFrames that a user gives to an operator: checks them, and describes them as streams."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# As Delta's change feed and `readStream.changes` call it.
+# The name in Delta's change feed and in `readStream.changes`.
 CHANGE = "_change_type"
 
 
 def check_frames(frames: Mapping[str, Any]) -> SparkSession:
-    """Refuse what is no DataFrame of Spark's, and streams mixed with tables; return the session."""
+    """Refuse objects that are not Spark DataFrames, and streams mixed with tables; return the session."""
     for label, frame in frames.items():
         if not isinstance(frame, DataFrame):
             raise OptionError(
@@ -43,26 +43,26 @@ def check_kinds(is_streaming: Mapping[str, bool]) -> None:
     if streams and tables:
         raise OptionError(
             f"{streams[0]} is streaming and {tables[0]} is not; give streams or batch DataFrames, not both "
-            "(Spark's own join does a stream with a table)"
+            "(Spark's own join can join a stream with a table)"
         )
 
 
 def check_changes(frames: Mapping[str, DataFrame]) -> None:
-    """Refuse streams of changes as inputs of a join, which would take deleted rows for new ones."""
+    """Refuse streams of changes as inputs of a join, which would treat deleted rows as new ones."""
     for label, frame in frames.items():
         if frame.isStreaming and CHANGE in frame.columns:
             raise OptionError(
-                f"{label}: column {CHANGE!r}: a stream of changes, and a join takes each row for a new one. For rows "
+                f"{label}: column {CHANGE!r}: a stream of changes, but a join treats each row as a new one. For rows "
                 f"that were added write .where(\"{CHANGE} = 'insert'\").drop('{CHANGE}'); updates and deletes cannot "
                 "be joined"
             )
 
 
 def stream_of(frame: DataFrame, label: str) -> Stream:
-    """Return a DataFrame as the compiler sees it."""
+    """Return a DataFrame as the planner sees it."""
     for name in frame.columns:
         if name.lower() in (COLUMN, PART):
-            raise OptionError(f"{label}: column {name!r}: Braided has one of that name; rename it")
+            raise OptionError(f"{label}: column {name!r}: Braided uses this name itself; rename it")
     marks = {field.name: marks_of(field.metadata or {}) for field in frame.schema.fields}
     collated = {field.name for field in frame.schema.fields if is_collated(field.dataType)}
     return Stream(

@@ -1,4 +1,4 @@
-"""Starting a job on Spark: sources become streams, steps make streams of them, the last one goes to the sink."""
+"""Starts a job on Spark: sources become streams, steps make streams from them, and the last one goes to the sink."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-_MEMORY = "memory"  # a sink that Spark knows without looking it up
+_MEMORY = "memory"  # a sink that Spark has built in
 
 
 def build_job(spark: SparkSession, job: Job, *, reader: str | None = None) -> DataFrame:
-    """Return the stream that goes to a job's sink; nothing has started. Topics keep what `reader` has not read yet."""
+    """Return the stream of a job's sink, without starting it. Topics keep rows that `reader` has not read yet."""
     streams: dict[str, DataFrame] = {}
     for name, table in job.tables.items():
         with named(job, f"tables.{name}"):
@@ -45,14 +45,14 @@ def build_job(spark: SparkSession, job: Job, *, reader: str | None = None) -> Da
 
 
 def start_job(spark: SparkSession, job: Job, *, once: bool = False) -> StreamingQuery:
-    """Start a job's query. With `once` it processes what is there, and ends."""
+    """Start a job's query. With `once` it processes the available input, and ends."""
     frame = build_job(spark, job)
     with named(job, "sink"):
         return write_sink(frame, job, NOW if once else job.trigger)
 
 
 def check_sink(frame: DataFrame, job: Job) -> None:
-    """Refuse a sink that a stream cannot go to, as far as that shows before the query starts; nothing is made."""
+    """Refuse a sink that a stream cannot go to, as far as this is known before the query starts; creates nothing."""
     sink, session = job.sink, frame.sparkSession
     with named(job, "sink"):
         if sink.format == TOPIC:
@@ -65,7 +65,7 @@ def check_sink(frame: DataFrame, job: Job) -> None:
 
 
 def write_sink(frame: DataFrame, job: Job, trigger: str | None) -> StreamingQuery:
-    """Start the query that takes a stream to a job's sink."""
+    """Start the query that writes a stream to a job's sink."""
     sink = job.sink
     if sink.format == TOPIC:
         assert sink.path is not None
@@ -85,7 +85,7 @@ def write_sink(frame: DataFrame, job: Job, trigger: str | None) -> StreamingQuer
 
 @contextmanager
 def named(job: Job, key: str, called: str | None = None) -> Iterator[None]:
-    """Say in an error of which part of the job it is, and where that stands; without its secrets."""
+    """Add to an error the part of the job that it concerns, and its place in the file; without its secrets."""
     place = f"{job.places[key]}: " if key in job.places else ""
     what = f"{place}{called or key}"
     try:

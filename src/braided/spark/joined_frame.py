@@ -1,8 +1,8 @@
-"""The DataFrame of a join, whose `groupBy(window(...)).agg(...)` begins in the join's workers, as that of a query does.
+"""The DataFrame of a join: `groupBy(window(...)).agg(...)` on it starts in the join's workers, as in a query.
 
-It is a DataFrame like any other, and all its methods are Spark's. Only `groupBy` called on it directly is looked at:
-Spark builds its own aggregate, and where ours has the same columns, it is returned instead. Any other step in between
-gives a plain DataFrame, and the aggregate is Spark's.
+It is a DataFrame like any other, and all its methods are Spark's. Only `groupBy` called directly on it is special:
+Spark builds its own aggregate, and if ours has the same columns, ours is returned instead. Any other step in between
+gives a plain DataFrame, and then the aggregate is Spark's.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def run_plain_join(
 def joined_frame(
     frame: DataFrame, plan: LogicalPlan[DataFrame], columns: Sequence[str], names: Mapping[str, str]
 ) -> DataFrame:
-    """Return the rows of a join so that an aggregate of them can begin in its workers.
+    """Return the rows of a join so that an aggregate of them can start in its workers.
 
-    `columns` are the names in the plan of the frame's columns, in order; `names` is what users call those.
+    `columns` are the names of the frame's columns in the plan, in order; `names` are the users' names.
     """
     join = plan.root
     is_join = isinstance(join, Operator) and isinstance(join.spec, JoinSpec) and join.spec.rows is None
@@ -70,7 +70,7 @@ def joined_frame(
 
 
 def _as(kind: type[K], original: object) -> K:
-    """Return an object of Spark's as one of a class that extends its own."""
+    """Return an object of Spark's as an object of a class that extends its class."""
     result = object.__new__(kind)
     vars(result).update(vars(original))
     return result
@@ -128,7 +128,7 @@ class JoinedGroups(GroupedData):  # type: ignore[misc]
 
 
 def _in_workers(joined: DataFrame, native: DataFrame) -> DataFrame:
-    """Return an aggregate of a join's rows, begun in its workers where that is possible; else Spark's own."""
+    """Return an aggregate of a join's rows that starts in its workers if possible; else Spark's own."""
     assert isinstance(joined, JoinedFrame)
     try:
         return _compiled(joined, native)
@@ -171,7 +171,7 @@ def _compiled(joined: JoinedFrame, native: DataFrame) -> DataFrame:
 
 
 def _over_join(text: str, joined: JoinedFrame) -> exp.Expression:
-    """Return an expression over the columns of the join's plan, each found by Spark; it must read the whole alike."""
+    """Return an expression over the columns of the join's plan; Spark must read it like the original."""
     numbers = {
         column.id: name for column, name in zip(plan_of(joined).output, joined.braided_join.columns, strict=True)
     }
@@ -179,11 +179,11 @@ def _over_join(text: str, joined: JoinedFrame) -> exp.Expression:
         tree = sqlglot.parse_one(text, dialect=Braided).transform(_operator)
         again = [plan_of(joined.selectExpr(each)) for each in (text, tree.sql(dialect=Braided))]
         if not again[0].same_result(again[1]):
-            raise NotApplied(f"Spark reads {text} in another way than we do")
+            raise NotApplied(f"Spark and Braided read {text} differently")
         columns = {column.sql(dialect=Braided) for column in tree.find_all(exp.Column)}
         sources = {name: plan_of(joined.selectExpr(name)).projected[0].source for name in columns}
     except (SqlglotError, PySparkException) as error:
-        raise NotApplied(f"{text} is more than names of its columns") from error
+        raise NotApplied(f"{text} has more than names of the join's columns") from error
 
     def renamed(node: exp.Expression) -> exp.Expression:
         if not isinstance(node, exp.Column):
@@ -197,7 +197,7 @@ def _over_join(text: str, joined: JoinedFrame) -> exp.Expression:
 
 
 def _operator(node: exp.Expression) -> exp.Expression:
-    """Return a call of an operator by its name, as an expression of Columns is before its analysis, as the operator."""
+    """Return an operator for a call of its function; expressions of Columns have such calls before their analysis."""
     named = isinstance(node, exp.Anonymous) and isinstance(node.this, exp.Identifier) and node.this.quoted
     operator = _OPERATORS.get(node.this.name) if named else None
     if operator is None or len(node.expressions) != 2:
@@ -207,5 +207,5 @@ def _operator(node: exp.Expression) -> exp.Expression:
 
 
 def _text(tree: exp.Expression) -> str:
-    """Return an expression for a node: a plain column as its bare name."""
+    """Return the text of an expression for a node: a plain column as its bare name."""
     return tree.name if isinstance(tree, exp.Column) else str(tree.sql(dialect=Braided))

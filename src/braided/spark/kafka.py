@@ -1,4 +1,4 @@
-"""Kafka on Spark: records become rows and rows records, with a sequence by which repeats are told (`sequence.py`).
+"""Kafka on Spark: turns records into rows and rows into records, with a sequence to detect repeats (`sequence.py`).
 
 ```
  write:  rows -> foreachBatch: sort within tasks, number, header query/batch/task/number -> Spark's Kafka sink
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-# A class of each jar that is needed, and the package that has it; Maven brings the others with the first.
+# A class of each required jar, and the package that has it; Maven loads the other jars with the first.
 _CONNECTOR = {
     "org.apache.spark.sql.kafka010.KafkaSourceProvider": "org.apache.spark:spark-sql-kafka-0-10_2.13:{spark}",
     "org.apache.spark.kafka010.KafkaConfigUpdater": "org.apache.spark:spark-token-provider-kafka-0-10_2.13:{spark}",
@@ -42,7 +42,7 @@ _CONNECTOR = {
 _AVRO = {"org.apache.spark.sql.avro.AvroDataToCatalyst": "org.apache.spark:spark-avro_2.13:{spark}"}
 _RECORDS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 _SEQUENCE = ("query", "batch", "task", "number")
-# Microseconds, which Spark's default leaves out; any reader of ISO 8601 takes it.
+# With microseconds, which Spark's default leaves out; any reader of ISO 8601 accepts it.
 _JSON_TIMES = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
@@ -94,7 +94,7 @@ def write_topic(
     """See `braided.kafka.write`."""
     session = check_frames({"df": frame})
     if not frame.isStreaming:
-        raise OptionError("df: is no stream; df.write.format('kafka') writes a table")
+        raise OptionError("df: not a stream; write a table with df.write.format('kafka')")
     if key is not None and key not in frame.columns:
         raise OptionError(f"key={key!r}: no such column; there are {', '.join(frame.columns)}")
     _check_format(format)
@@ -124,11 +124,11 @@ def _is_shuffled(plan: PlanNode) -> bool:
 
 
 class WriteRecords:
-    """What the driver does with a batch of `stream`: number the records of each task, and let Spark's sink write them.
+    """Writes a batch of `stream`, on the driver: numbers the records of each task, and lets Spark's sink write them.
 
-    Each record is in a task that is the same when a batch runs again, wherever and after whatever restart. After the
-    shuffle of a stateful operator it is. Tasks that read sources are not: which partition of Kafka is whose depends on
-    whether Spark has asked a broker for offsets or read them from its log.
+    Each record must be in the same task when a batch runs again, also after a restart. This holds after the shuffle of
+    a stateful operator, but not for tasks that read sources: which task reads a partition of Kafka depends on whether
+    Spark has asked a broker for offsets or read them from its log.
     """
 
     def __init__(self, stream: DataFrame, options: Mapping[str, str]) -> None:
@@ -150,8 +150,8 @@ class WriteRecords:
 def numbered(records: DataFrame, query: str, batch: int) -> DataFrame:
     """Return records with their sequence as a header, and as the key of those that have none.
 
-    What numbers them is their order within a task. Sorted, it depends on nothing but the records themselves. Query and
-    batch are text, which Spark does not compile into its code: a number would have every batch compiled anew.
+    The numbers follow the order within a task. Sorted, it depends only on the records themselves. Query and batch are
+    strings, which Spark does not compile into its code: with a number, Spark would compile every batch again.
     """
     number = F.monotonically_increasing_id().bitwiseAND(F.lit(_NUMBER))
     label = F.concat_ws("/", F.lit(query), F.lit(str(batch)), F.spark_partition_id(), number).cast("binary")
@@ -170,7 +170,7 @@ def drop_repeats(records: DataFrame) -> DataFrame:
             "option('includeHeaders', 'true')"
         )
     if not records.isStreaming:
-        raise OptionError("records: are no stream; dropDuplicates on the header drops repeats of a table")
+        raise OptionError("records: not a stream; to drop repeats of a table, use dropDuplicates on the header")
     of_ours = F.filter("headers", lambda header: header["key"] == HEADER)
     parts = F.split(F.get(of_ours, F.lit(0))["value"].cast("string"), "/")
     is_whole = F.size(parts) == len(_SEQUENCE)
@@ -195,7 +195,7 @@ class DropRepeats(StatefulProcessor):  # type: ignore[misc]
         self._newest = handle.getValueState("newest", StructType([StructField("content", BinaryType())]))
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
-        """Judge what came in one batch."""
+        """Drop the repeats of one batch."""
         import numpy as np
 
         from braided.sequence import Repeats, pack, unpack
@@ -210,11 +210,11 @@ class DropRepeats(StatefulProcessor):  # type: ignore[misc]
         self._newest.update((pack(repeats.newest()),))
 
     def close(self) -> None:
-        """Nothing is held between batches."""
+        """Do nothing: no resources are held between batches."""
 
 
 def check_jars(spark: SparkSession, format: str) -> None:
-    """Refuse a session that lacks a jar, and say which, before a class is missed in the middle of a batch."""
+    """Refuse a session that lacks a jar, with its name, before a batch fails for a missing class."""
     needed = {**_CONNECTOR, **(_AVRO if format == "avro" else {})}
     lacking = [package.format(spark=spark.version) for name, package in needed.items() if not has_class(spark, name)]
     if not lacking:
@@ -235,7 +235,7 @@ def _check_format(format: str) -> None:
 
 
 def _decoded(schema: StructType | str, format: str) -> Column:
-    """Return a record's value as a struct; of one that cannot be read, all fields are null."""
+    """Return a record's value as a struct; if it cannot be read, all fields are null."""
     value = F.col("value")
     try:
         if format == "avro":

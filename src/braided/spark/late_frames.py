@@ -1,4 +1,4 @@
-"""The result of a join with ``late="side"`` as two DataFrames: joined rows, and late ones."""
+"""The result of a join with ``late="side"`` as two DataFrames: joined rows and late rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def split_late(results: DataFrame, frames: Sequence[DataFrame]) -> tuple[DataFrame, DataFrame]:
-    """Return the joined rows and the late rows of a join of some streams; of batch DataFrames no row is late."""
+    """Return the joined rows and the late rows of a join; in batch DataFrames no row is late."""
     names = late_names(len(frames))
     if not results.isStreaming:
         rows = [StructField(name, frame.schema) for name, frame in zip(names, frames, strict=True)]

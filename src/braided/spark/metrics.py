@@ -1,4 +1,4 @@
-"""`braided.metrics`: the figures of a session's queries for Prometheus, served from its driver."""
+"""`braided.metrics`: the metrics of a session's queries for Prometheus, served from its driver."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class MetricsEndpoint:
-    """Figures that are served until `close`. `url` is what to scrape; `token` the bearer that must be shown, if any."""
+    """Metrics that are served until `close`. `url` is the address to scrape; `token` the bearer token, if required."""
 
     def __init__(
         self, spark: SparkSession, *, host: str, port: int, token: str | None, beside: Beside | None = None
@@ -32,7 +32,7 @@ class MetricsEndpoint:
         self._beside = None if beside is None else beside(self._metrics.add)
 
     def text(self) -> str:
-        """Return the figures as Prometheus reads them."""
+        """Return the metrics in the format of Prometheus."""
         return self._metrics.text()
 
     def close(self) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Collection
 
 
 def numbered(prefix: str, taken: Collection[str]) -> str:
-    """Return a name that nobody has: the prefix and the first number that makes it new, without regard to case."""
+    """Return an unused name: the prefix and the first number that makes it new, case-insensitively."""
     folded = {name.lower() for name in taken}
     return next(name for number in itertools.count() if (name := f"{prefix}{number}").lower() not in folded)
 
 
 def quoted(name: str) -> str:
-    """Return a name as SQL takes any: in backticks."""
+    """Return a name in backticks, so that SQL accepts any characters."""
     return f"`{name.replace('`', '``')}`"

@@ -1,4 +1,4 @@
-"""The query behind a DataFrame as a picture: Braided's operators with what they say, Spark's by their names."""
+"""The query behind a DataFrame as a picture: Braided's operators with their descriptions, Spark's by their names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-# What Spark's operators are called here; others, such as projections that only rename, are not drawn.
+# The names of Spark's operators here; others, such as projections that only rename, are not drawn.
 _NAMES = {"Filter": "filter", "Aggregate": "aggregate", "Union": "union", "Join": "join", "Deduplicate": "distinct"}
 _LETTERS = 160
 _FILES = "path, modificationTime, length, content"
@@ -50,13 +50,13 @@ def lay_out_query(query: StreamingQuery, session: SparkSession, registry: Regist
 
 @dataclass(frozen=True)
 class _Walk:
-    """Walks a plan of the JVM; `explain` says what there is to say of one of our operators."""
+    """Walks a plan of the JVM; the texts of our operators come from `explain`."""
 
     registry: Registry
     explain: Callable[[Watched], list[str]]
 
     def boxes(self, plan: PlanNode) -> list[Box]:
-        """Return the boxes from which a plan's rows come: its own, or those below where it is not worth one."""
+        """Return the boxes from which a plan's rows come: its own box, or the boxes below if it is not drawn."""
         kind = plan.kind
         if kind == "CollectMetrics" and plan.metric.startswith(METRIC) and plan.metric.endswith(":work"):
             return [self._operator(plan)]
@@ -74,7 +74,7 @@ class _Walk:
         metric = plan.metric.removeprefix(METRIC).removesuffix(":work")
         watched = self.registry.find(metric)
         if watched is None:
-            raise OptionError("df: has an operator that another process made; draw it there")
+            raise OptionError("df: has an operator from another process; draw it in that process")
         node = plan.child
         while not (node.kind == "CollectMetrics" and node.metric == f"{METRIC}{metric}:route"):
             node = node.children[0]
@@ -97,7 +97,7 @@ class _Walk:
 
 
 def _is_own(text: str, inputs: list[Box]) -> bool:
-    """Whether a filter is part of how our operators run: it drops report rows, ticks, or rows without a pane."""
+    """Whether a filter belongs to one of our operators: it drops report rows, ticks, or rows without a pane."""
     if not text.startswith("Filter ") or [box.kind for box in inputs] != ["braided"]:
         return False
     merged = any("partial results" in line for line in inputs[0].lines)

@@ -1,4 +1,4 @@
-"""A kind of place that `format("braided")` reads or writes: what each must answer."""
+"""A kind of place that `format("braided")` reads or writes: the methods that each kind has."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from pyspark.sql.types import StructType
 from braided.errors import OptionError
 
 NAME = "braided"
-# What a braided operator gets that reads files itself: a file, or the part of it between two bytes.
+# The rows for a braided operator that reads files itself: a file, or the part of it between two bytes.
 NAMES_DDL = "path string, start long, stop long"
-# Where a part starts here, its path is no path: it says how far a topic has come, as text.
+# A part that starts here has no file: its path is the progress of a topic, as text.
 PROGRESS = -1
 NAMES = pa.schema([("path", pa.string()), ("start", pa.int64()), ("stop", pa.int64())])
 
 
 class Place:
-    """What is at a path. A kind overrides what it can do; the rest is refused.
+    """The place at a path. A kind overrides the methods that it supports; the others raise.
 
-    To add a kind, write a subclass in a file of its own and name it in `PLACES` of `spark/source.py`.
+    To add a kind, write a subclass in a separate file and name it in `PLACES` of `spark/source.py`.
     """
 
     what: ClassVar[str]
-    """What errors call it."""
+    """Its name in errors."""
 
     def __init__(self, path: str, options: Mapping[str, str]) -> None:
         self.path = path
@@ -34,12 +34,12 @@ class Place:
 
     @classmethod
     def is_at(cls, path: str) -> bool:
-        """Whether a path is one of this kind."""
+        """Whether a path is a place of this kind."""
         raise NotImplementedError
 
     @property
     def names(self) -> bool:
-        """Whether names of files are asked for in place of rows: a braided operator reads the files itself."""
+        """Whether to return names of files instead of rows: a braided operator then reads the files itself."""
         return str(self.options.get("names", "false")).lower() == "true"
 
     def schema(self) -> StructType:
@@ -47,19 +47,19 @@ class Place:
         raise self._refused("read")
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads all rows that are there."""
+        """Return the reader of all present rows."""
         raise self._refused("read")
 
     def stream_reader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return what reads rows as they come."""
+        """Return the reader of rows as they come."""
         raise self._refused("read as a stream")
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return what appends rows once."""
+        """Return the writer that appends rows once."""
         raise self._refused("written")
 
     def stream_writer(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Return what appends the batches of a stream, each exactly once."""
+        """Return the writer that appends the batches of a stream, each exactly once."""
         raise self._refused("written by a stream")
 
     def number(self, name: str, default: int | None = None) -> int | None:

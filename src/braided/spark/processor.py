@@ -1,7 +1,7 @@
-"""The processor that Spark calls with a worker's packets. It is light: what works is loaded with the first packets.
+"""The processor that Spark calls with a worker's packets. It is light: the operator is loaded with the first packets.
 
-When a query starts, Spark runs a further Python process on the driver, only to ask a processor for its state variables.
-Loading an operator with its kernels there would cost every start of a query about a second, for nothing.
+When a query starts, Spark runs another Python process on the driver, only to ask a processor for its state variables.
+If this loaded an operator with its kernels, every start of a query would take about a second longer.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
     Work = Callable[[tuple[int], Iterator[pd.DataFrame], Any, Any], Iterator[pd.DataFrame]]
 
-# Types, not text, which PySpark would have parsed twice in every task.
+# Types, not a string, which PySpark would parse twice in every task.
 _CONTENT = StructType([StructField("content", BinaryType())])
 _ID = StructType([StructField("id", LongType())])
 
 
 class Processor(StatefulProcessor):  # type: ignore[misc]
-    """Opens the two state variables, and hands them with the packets to `work`, which it carries packed."""
+    """Opens the two state variables, and passes them with the packets to `work`, which it carries pickled."""
 
     def __init__(self, work: Work) -> None:
-        # Part of the function that Spark itself packs and unpacks so, and as trustworthy.
+        # Part of the function that Spark itself pickles, so equally trusted.
         self._packed = cloudpickle.dumps(work)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -43,4 +43,4 @@ class Processor(StatefulProcessor):  # type: ignore[misc]
         return work(key, rows, self._bookkeeping, self._blocks)
 
     def close(self) -> None:
-        """Nothing is held between batches."""
+        """Do nothing: no resources are held between batches."""

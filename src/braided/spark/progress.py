@@ -1,4 +1,4 @@
-"""Reading reports out of a streaming query's progress, and describing how its joins are routed."""
+"""Reads reports from a streaming query's progress, and describes how its joins are routed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from braided.typing import StreamingQueryLike
 
 _NATIVE = (
     "    an aggregate of its rows is Spark's: it was written with groupBy after other steps; groupBy(window(...)) "
-    "right after the join, aggregate() of braided.stream, and braided.sql let one begin in the workers of the join"
+    "right after the join, aggregate() of braided.stream, and braided.sql let one start in the workers of the join"
 )
 
 
@@ -54,7 +54,9 @@ def read_report(query: Any, name: str | None = None, *, full: bool = False) -> R
         names |= {name_of(metric) for metric in metrics}
         chosen = [metric for metric in metrics if name is None or name_of(metric) == name]
         if name is not None and len(chosen) > 1:
-            raise OptionError(f"name={name!r}: {len(chosen)} operators of this query share it; give each its own")
+            raise OptionError(
+                f"name={name!r}: {len(chosen)} operators of this query have this name; give each its own name"
+            )
         if chosen:
             metric, id_ = chosen[-1], str(query.id)
             reports, routed = (reports_of(progress, metric, part) for part in ("work", "route"))
@@ -63,18 +65,18 @@ def read_report(query: Any, name: str | None = None, *, full: bool = False) -> R
             result.query["id"] = id_
             return replace(result, full=full)
     if name is not None and names:
-        raise OptionError(f"name={name!r}: this query has no such join; it has {', '.join(sorted(names))}")
+        raise OptionError(f"name={name!r}: unknown operator of this query; write one of {', '.join(sorted(names))}")
     raise OptionError("query: no braided operator has reported yet; wait for its first batch with data, if it has one")
 
 
 def _watched(metric: str) -> Watched | None:
-    """Return the operator of a metric; None for one that this process did not make."""
+    """Return the operator of a metric; None if another process made it."""
     candidates = [registry.find(metric) for registry in registries()]
     return next((watched for watched in candidates if watched is not None), None)
 
 
 def _routing_of(watched: Watched | None, query: str, reports: list[Json], routed: list[Json]) -> Json | None:
-    """Describe the table that a batch used; None for an operator that this process did not make, or that has none."""
+    """Describe the table that a batch used; None if the operator has none, or was made by another process."""
     if watched is None or watched.plan.joined is None or not reports or reports[0].get("table") is None:
         return None
     adapting = watched.in_query(query)
@@ -87,7 +89,7 @@ def _routing_of(watched: Watched | None, query: str, reports: list[Json], routed
 
 
 def describe_routing(table: RoutingTable, watched: Watched, adapting: Adapting | None) -> Json:
-    """Return a table for people, as plain JSON: its scheme, grids with what lies on them, moves, decisions."""
+    """Return a readable form of a table, as plain JSON: its scheme, grids with their keys, moves, decisions."""
     controller = None if adapting is None else adapting.controller
     labels = {} if controller is None else controller.labels
     grids = []
@@ -141,7 +143,7 @@ def explain_frame(frame: DataFrame) -> str:
 
 
 def _aggregated_by_spark(plan: PlanNode) -> set[int]:
-    """Return the numbers of the operators whose rows an aggregate of Spark's takes, whatever lies in between."""
+    """Return the numbers of the operators whose rows an aggregate of Spark's reads, with any steps in between."""
     if plan.kind == "CollectMetrics" and plan.metric.startswith(METRIC):
         return set()
     if plan.kind != "Aggregate":
@@ -162,7 +164,7 @@ def _numbers(frame: DataFrame) -> list[int]:
     if not isinstance(frame, DataFrame):
         raise OptionError(f"df={type(frame).__name__}: give a Spark DataFrame")
     if is_connect(frame):
-        # The plan as text is all that Spark Connect gives, and it prints it.
+        # Spark Connect has the plan only as text, and prints it.
         shown = io.StringIO()
         with contextlib.redirect_stdout(shown):
             frame.explain(extended=True)
@@ -173,7 +175,7 @@ def _numbers(frame: DataFrame) -> list[int]:
 
 
 def explain_operator(watched: Watched) -> list[str]:
-    """Return what one operator does, how its rows are laid over workers, and what else there is to say of it."""
+    """Return what one operator does, how its rows are distributed to workers, and its notes."""
     first, *notes = explain_plan(watched)
     lines = [first]
     if watched.plan.joined is not None:
@@ -186,7 +188,7 @@ def explain_operator(watched: Watched) -> list[str]:
 
 
 def explain_plan(watched: Watched) -> list[str]:
-    """Return what one operator does, whatever its routing."""
+    """Return what one operator does, without its routing."""
     lines = [f"{watched.name}: {describe(watched.plan)}", *(f"    {note}" for note in watched.notes)]
     if watched.plan.residual is not None:
         lines.append(f"    where={watched.plan.residual.where!r} runs in Spark: {watched.plan.residual.why}")
@@ -194,7 +196,7 @@ def explain_plan(watched: Watched) -> list[str]:
 
 
 def _own(watched: Watched) -> Adapting | None:
-    """Return the routing of an operator that has a directory of its own, which needs no query to be found."""
+    """Return the routing of an operator with its own directory, which can be found without a query."""
     control = watched.routing.control
     return Adapting(control) if isinstance(control, ControlDir) else None
 
@@ -217,12 +219,14 @@ def request_scale(control: str | os.PathLike[str] | StreamingQueryLike, workers:
     location = control if isinstance(control, str | os.PathLike) else _location(control, name)
     directory = open_control(location)
     if not directory.versions() and not _is_control(directory):
-        raise ControlError(f"control={str(location)!r}: is no control directory of a join")
+        raise ControlError(
+            f"control={str(location)!r}: not a control directory of a join; give the one that the report names"
+        )
     directory.want(workers)
 
 
 def _is_control(directory: ControlDir) -> bool:
-    """Whether a directory was given to a join that has not started yet."""
+    """Whether a directory belongs to a join that has not started yet."""
     return any(
         isinstance(control, ControlDir) and control.location == directory.location
         for registry in registries()
@@ -231,9 +235,9 @@ def _is_control(directory: ControlDir) -> bool:
 
 
 def _location(query: StreamingQueryLike, name: str | None) -> str:
-    """Return the control directory of a query's operator, as its report has it."""
+    """Return the control directory of a query's operator, from its report."""
     report = read_report(query, name)
     location = None if report.routing is None else report.routing["control"]
     if location is None:
-        raise OptionError(f"query: the routing of {report.query['name']} is fixed; `braided.explain` says why")
+        raise OptionError(f"query: the routing of {report.query['name']} is fixed; `braided.explain` shows the reason")
     return str(location)

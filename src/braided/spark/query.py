@@ -35,9 +35,9 @@ _AROUND = ("name", "control", "redact")
 
 @dataclass(frozen=True)
 class Query:
-    """A stream, and what becomes of it. Every step returns a new query; `df` is its DataFrame.
+    """A stream and the steps over it. Every step returns a new query; `df` is its DataFrame.
 
-    Made by `braided.stream`. Conditions and expressions are Spark SQL.
+    `braided.stream` returns it. Conditions and expressions are Spark SQL.
     """
 
     plan: LogicalPlan[DataFrame]
@@ -46,7 +46,7 @@ class Query:
 
     @cached_property
     def df(self) -> DataFrame:
-        """The rows as a DataFrame, to be written or used as any other."""
+        """The rows as a DataFrame, which can be written or used like any other."""
         return run_plan(self.plan)
 
     @cached_property
@@ -60,15 +60,15 @@ class Query:
     def where(self, condition: str) -> Query:
         """Keep the rows that satisfy a condition.
 
-        After a join it moves into it: on columns of one stream it is a filter before the join, on those of both a part
-        of the predicate.
+        After a join it moves into the join: a condition on columns of one stream becomes a filter before the join, one
+        on columns of both a part of the predicate.
         """
         if not isinstance(condition, str):
-            raise OptionError(f"where: {type(condition).__name__} is no condition; write SQL, such as 'n > 1'")
+            raise OptionError(f"where: expected a condition in SQL, such as 'n > 1', not {type(condition).__name__}")
         return self._then("where", condition, lambda root: Filter(root, condition))
 
     def select(self, *columns: str, time: str | None = None) -> Query:
-        """Choose and compute columns: names, or expressions with ``AS``. `time` names the event time from now on."""
+        """Select and compute columns: names, or expressions with ``AS``. `time` is then the event-time column."""
         if not columns:
             raise OptionError("select: give at least one column")
         text = ", ".join(map(str, columns))
@@ -78,14 +78,14 @@ class Query:
         return chosen if self.time in chosen._columns else replace(chosen, time=None)
 
     def cases(self, conditions: Mapping[str, str], *, rest: str = "rest") -> dict[str, Query]:
-        """Split the rows by the first condition that they satisfy; those that satisfy none are under `rest`.
+        """Split the rows by the first condition that they satisfy; rows that satisfy none are under `rest`.
 
-        This is StreamCloud's filter with its m + 1 outputs (II.A). A condition that is null is not satisfied.
+        This is StreamCloud's filter with its m + 1 outputs (II.A). A condition that is null counts as not satisfied.
         """
         if not isinstance(conditions, Mapping) or not conditions:
             raise OptionError("cases: give conditions by the names of their outputs, such as {'long': 'duration > 60'}")
         if rest in conditions:
-            raise OptionError(f"rest={rest!r}: a condition has that name; choose another for what is left")
+            raise OptionError(f"rest={rest!r}: a condition has that name; choose another name for the remaining rows")
         found, before = {}, list[str]()
         for name, condition in conditions.items():
             holds = f"coalesce(({condition}), false)"
@@ -94,7 +94,7 @@ class Query:
         return {**found, rest: self.where(" AND ".join(before))}
 
     def union(self, *others: Query) -> Query:
-        """Put the rows of other queries with the same columns beside these."""
+        """Add the rows of other queries with the same columns."""
         for other in others:
             _check_query(other, "union")
             for one, two, which in ((self, other, "another"), (other, self, "this")):
@@ -107,7 +107,7 @@ class Query:
     def join(self, other: Query, **options: Any) -> Query:
         """Join with another query: see `braided.join` for the options. The times are those of the two queries.
 
-        It runs when its rows are asked for, so that a `where` and an `aggregate` after it move into it.
+        The join is built when its rows are needed, so that a following `where` and `aggregate` can move into it.
         """
         _check_query(other, "join")
         check_options(options, _options_of(JoinSpec), "join")
@@ -118,9 +118,9 @@ class Query:
         return self._joined(other, JoinSpec(time=times, **options), around)
 
     def join_asof(self, other: Query, **options: Any) -> Query:
-        """Give each row the closest row of another query: see `braided.join_asof` for the options.
+        """Join each row with the closest row of another query: see `braided.join_asof` for the options.
 
-        The times are those of the two queries. Conditions and aggregates after it stay after it.
+        The times are those of the two queries. Following conditions and aggregates do not move into it.
         """
         _check_query(other, "join_asof")
         check_options(options, set(_options_of(AsofSpec)) - {"control", "redact"}, "join_asof")
@@ -133,7 +133,7 @@ class Query:
         return self._joined(other, AsofSpec(time=times, **options), around)
 
     def _joined(self, other: Query, spec: JoinSpec | AsofSpec, around: dict[str, Any]) -> Query:
-        """Return two queries joined; the time is the left one, unless it may be of any age."""
+        """Return the join of two queries. Its time is the left one, unless this may have any age."""
         joined = Query(combine([self.plan, other.plan], lambda inputs: Operator(spec, inputs, **around)), None)
         operator = joined.plan.root
         assert isinstance(operator, Operator)
@@ -177,24 +177,25 @@ class Query:
         forget: Duration | None = None,
         **values: str,
     ) -> Query:
-        """Group rows by windows, of time or of a number of rows, and by columns; each further option is a value.
+        """Group rows by windows, of time or of a number of rows, and by columns; each further option is an aggregate.
 
-        After a join it begins in the join's workers where its values merge: ``count``, ``sum``, ``avg``, ``min``,
-        ``max``, ``first``, ``last``, ``bool_and`` and ``bool_or`` (docs/reference/sql.md). Else it is Spark's own,
-        which wants a watermark: the stream's `lateness` where it has one. `braided.explain` says which and why.
+        After a join it starts in the join's workers if its values can be merged: ``count``, ``sum``, ``avg``, ``min``,
+        ``max``, ``first``, ``last``, ``bool_and`` and ``bool_or`` (docs/reference/sql.md). Otherwise it is Spark's own,
+        which needs a watermark: the stream's `lateness` if it has one. `braided.explain` reports which one runs and
+        why.
 
         Parameters
         ----------
         by : columns to group by, besides the window.
         window : how long a window is, ``"1 minute"``.
-        rows : how many rows a window has, in order of time, instead: see `braided.row_windows`.
+        rows : instead of `window`, how many rows a window has, in order of time: see `braided.row_windows`.
         every : how far apart windows begin, in time or in rows; by default they follow each other.
         time : the time that is windowed; by default the query's own.
-        forget : with `rows`, after how long without a row the rows of a group are forgotten.
-        values : aggregates by the names they get, ``n="count(*)", mean="avg(duration)"``.
+        forget : with `rows`, after how long without a row the rows of a group are removed.
+        values : aggregates by the names of their columns, ``n="count(*)", mean="avg(duration)"``.
 
-        The result has ``window`` (start and end), the columns of `by` and the values; of windows of a number of rows
-        the columns of `by`, the time of the first row and the values.
+        The result has ``window`` (start and end), the columns of `by` and the values. With windows of a number of rows
+        it has the columns of `by`, the time of the first row and the values.
         """
         check_kind(window, rows, forget)
         if rows is not None:
@@ -233,7 +234,7 @@ class Query:
 
 
 def _checked(step: str, text: str, query: Query) -> Query:
-    """Let Spark analyse a query's last step; its error is ours, with the step and the text."""
+    """Let Spark analyse a query's last step; its errors are raised as ours, with the step and the text."""
     try:
         _ = query._columns
     except AnalysisException as error:
@@ -256,7 +257,7 @@ def _refuse_side(options: Mapping[str, Any], function: str) -> None:
 
 def _check_query(other: object, step: str) -> None:
     if not isinstance(other, Query):
-        raise OptionError(f"{step}: {type(other).__name__} is no query; write braided.stream(df, time='ts')")
+        raise OptionError(f"{step}: expected a query, not {type(other).__name__}; write braided.stream(df, time='ts')")
 
 
 def make_query(frame: DataFrame, time: str, lateness: LatenessOption | None) -> Query:
@@ -268,5 +269,5 @@ def make_query(frame: DataFrame, time: str, lateness: LatenessOption | None) -> 
     column = find_column(time, frame.columns, "time")
     kind = frame.schema[column].dataType.simpleString()
     if kind not in ("timestamp", "timestamp_ntz"):
-        raise OptionError(f"time={column!r}: is of type {kind}; write a TIMESTAMP, for example with a cast before")
+        raise OptionError(f"time={column!r}: has type {kind}, not TIMESTAMP; cast it before")
     return Query(plan_of_source(frame, frame.columns), column, lateness)

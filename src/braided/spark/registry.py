@@ -1,11 +1,11 @@
-"""What the driver knows of the operators of a session: for reports, for explain, and for their controllers.
+"""The operators of a session on the driver: for reports, for explain, and for their controllers.
 
-A listener hears of every query's progress. Where an operator has a control directory, its controller turns the reports
-of a batch into a new table there. Nothing waits for it: if it is slow or dead the routing stays as it is, and after a
-restart it goes on from the newest table in the directory.
+A listener receives every query's progress. If an operator has a control directory, its controller turns the reports of
+a batch into a new table there. Nothing waits for it: if it is slow or has failed, the routing does not change, and
+after a restart it continues from the newest table in the directory.
 
-An operator is known by a number of its own, which is part of the names of its metrics, so any number of them may share
-a name. Operators that no running query uses are forgotten in the order in which they were last heard of.
+An operator has its own number, which is part of the names of its metrics, so any number of operators may share a name.
+Operators that no running query uses are removed in the order in which they were last used.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _log = logging.getLogger("braided")
-# As many batches as Spark keeps of its own logs (spark.sql.streaming.minBatchesToRetain).
+# The number of batches that Spark keeps of its own logs (spark.sql.streaming.minBatchesToRetain).
 _KEPT_BATCHES = 100
 _PRUNE_EVERY = 20
-# So many operators are remembered that no running query uses: a DataFrame may be started at any time.
+# The most operators to keep that no running query uses: a DataFrame may be started at any time.
 _MOST_IDLE = 1000
-# Of so many queries a DataFrame's routing is remembered: it may be started again and again.
+# The number of queries for which a DataFrame's routing is kept: it may be started many times.
 _MOST_QUERIES = 16
 _CHECKPOINT = "<checkpoint>/braided/control"
 _OUT_OF_REACH = (
-    "query %s: the routing is fixed, so hot keys and hot workers stay where they are: no table can be written to the "
+    "query %s: the routing is fixed, so hot keys and hot workers stay where they are: cannot write a table to the "
     "checkpoint %s; set spark.braided.control to a path or an fsspec URL that the driver and all executors reach"
 )
 _numbers = itertools.count(1)
@@ -72,7 +72,7 @@ class Adapting:
 
 @dataclass
 class Watched:
-    """One operator as the driver knows it; in every query that has it, it may have a controller."""
+    """One operator on the driver; in every query that has it, it may have a controller."""
 
     name: str
     number: int
@@ -81,28 +81,30 @@ class Watched:
     slots: int
     make_controller: ControllerFactory = Controller
     notes: Sequence[str] = ()
-    """What to explain of how its inputs are read."""
+    """Lines for explain about how its inputs are read."""
     logical: Optimised | None = None
     """The logical plan that it is part of."""
     dataflow: Dataflow | None = None
-    """How it runs, where its result is all that leaves it, so that workers could write that into files."""
+    """How it runs, if only its result leaves it, so that workers could write the result into files."""
     ticks: TickRequests | None = None
-    """Where it asks for batches without rows, if a silence is to release what waits."""
+    """Where it requests batches without rows, if a silence is to release waiting rows."""
     adapting: OrderedDict[str, Adapting] = field(default_factory=OrderedDict)
-    """By the ids of queries, the last one last."""
+    """By the ids of queries, the latest one last."""
     queries: set[str] = field(default_factory=set)
     """The running queries that have it, by their run's id."""
     warned: set[str] = field(default_factory=set)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def in_query(self, query: str) -> Adapting | None:
-        """Return the operator's routing in a query; None where it is fixed."""
+        """Return the operator's routing in a query; None if it is fixed."""
         control = self.routing.directory(query)
         if control is None:
             return None
         with self.lock:
             adapting = self.adapting.get(query)
-            if adapting is None or adapting.control.location != control.location:  # a copy of a checkpoint has its id
+            if (
+                adapting is None or adapting.control.location != control.location
+            ):  # a copy of a checkpoint has the same id
                 adapting = self.adapting[query] = Adapting(control)
             self.adapting.move_to_end(query)
             while len(self.adapting) > _MOST_QUERIES:
@@ -110,11 +112,11 @@ class Watched:
         return adapting
 
     def table_of(self, adapting: Adapting | None, report: Json) -> RoutingTable:
-        """Return the table that a batch used, by the report of one of its workers."""
+        """Return the table that a batch used, according to the report of one of its workers."""
         return self.routing.first(report["workers"]) if adapting is None else adapting.control.table(report["table"][0])
 
     def on_progress(self, progress: Any, metric: str) -> list[Json]:
-        """Take a batch's reports; decide, publish, log. Return the decisions."""
+        """Take a batch's reports; decide, publish and log. Return the decisions."""
         joined = self.plan.joined
         with self.lock:
             adapting = self.in_query(str(progress.id))
@@ -141,7 +143,7 @@ class Watched:
             decisions = adapting.controller.step(seen, control.wanted())
             after = adapting.controller.table
             if after is not before and not control.publish(after):
-                _log.warning("control=%r: table %d exists already; going on from it", control.location, after.version)
+                _log.warning("control=%r: table %d already exists; continuing from it", control.location, after.version)
                 adapting.controller = None
                 return []
             logged = [named(decision.to_json(), adapting.controller, self.routing.redact) for decision in decisions]
@@ -151,16 +153,16 @@ class Watched:
             return logged
 
     def warn_of_twins(self) -> None:
-        """Say once that operators of one query cannot be told apart, so that their routing stays as it is."""
+        """Warn once that operators of one query cannot be distinguished, so that their routing is fixed."""
         if "twins" not in self.warned:
             self.warned.add("twins")
             _log.warning(
-                "%s: another operator of this query has the same options and columns, so the routing of both stays as "
-                "it is; give each a name=, and it adapts", self.name,
+                "%s: another operator of this query has the same options and columns, so the routing of both is fixed; "
+                "give each a name=, and it adapts", self.name,
             )  # fmt: skip
 
     def warn_of_late_rows(self, progress: Any, metric: str) -> None:
-        """Say once that rows came later than a lateness that nobody chose, and, where it is known, lost pairs by it."""
+        """Warn once that rows came later than a default lateness and, if known, how many may have lost pairs."""
         if "late" in self.warned or not self.plan.unchosen:
             return
         streams = Report.of_workers(self.name, None, reports_of(progress, metric, "work")).streams
@@ -169,7 +171,7 @@ class Watched:
             self.warned.add("late")
             first = late[0]
             _log.warning(
-                "%s: %d rows of the %s stream came later than its lateness, %s, which was learned since none was "
+                "%s: %d rows of the %s stream came later than its lateness, %s, which was learned because none was "
                 "given; %s of them may have lost pairs. Give lateness=, or the input a withWatermark.",
                 self.name, first["late"], first["name"], show_duration(first["lateness"]), first.get("lost", "all"),
                 extra={"query": str(progress.name or "")},
@@ -177,7 +179,7 @@ class Watched:
 
 
 def named(decision: dict[str, Any], controller: Controller, redact: bool) -> dict[str, Any]:
-    """Add a key's value to a decision that names its hash; there is none where keys are redacted."""
+    """Add a key's value to a decision that has its hash, unless keys are redacted."""
     if redact or "key" not in decision:
         return decision
     label = controller.labels.get(int(decision["key"], 16))
@@ -191,19 +193,19 @@ def _prune(control: ControlDir, batch: int) -> None:
 
 
 class Follower(Protocol):
-    """Hears what a registry hears, after the controllers; see `StreamingQueryListener` for the events."""
+    """Receives a registry's events, after the controllers; see `StreamingQueryListener` for the events."""
 
     def started(self, event: Any) -> None:
-        """Hear of a query that starts, which waits until this returns."""
+        """Called when a query starts; the query waits until this returns."""
 
     def progressed(self, progress: Any, decisions: Mapping[str, Sequence[Json]]) -> None:
-        """Hear of a batch, and of what was decided after it for each operator, by its metric."""
+        """Called after a batch, with the decisions made after it for each operator, by its metric."""
 
     def idle(self, event: Any) -> None:
-        """Hear of a query that waits for rows, every ten seconds or so."""
+        """Called about every ten seconds while a query waits for rows."""
 
     def ended(self, event: Any) -> None:
-        """Hear of a query that ended."""
+        """Called when a query has ended."""
 
 
 class Registry(StreamingQueryListener):  # type: ignore[misc]
@@ -214,20 +216,20 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
         self.followers: list[Follower] = []
         self._session = weakref.ref(session)
         self._checkpoints: dict[str, str] = {}
-        """Where the checkpoints of running queries are, by their run's id."""
+        """The checkpoints of running queries, by their run's id."""
         self._operators: OrderedDict[str, Watched] = OrderedDict()
         self._notes: OrderedDict[int, tuple[str, ...]] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
     def _jlistener(self) -> Any:
-        """What PySpark registers in the JVM; Spark Connect has no use for it."""
+        """The listener that PySpark registers in the JVM; not used by Spark Connect."""
         if not hasattr(self, "_jlistenerobj"):
             self._jlistenerobj = java_listener(self)
         return self._jlistenerobj
 
     def add(self, metric: str, watched: Watched) -> None:
-        """Remember an operator; forget the one that was idle longest if there are too many."""
+        """Add an operator; remove the one that was idle longest if there are too many."""
         with self._lock:
             self._operators[metric] = watched
             idle = [known for known, operator in self._operators.items() if not operator.queries]
@@ -235,7 +237,7 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
                 del self._operators[known]
 
     def note(self, frame: DataFrame, notes: Sequence[str]) -> None:
-        """Remember what there is to say of a whole query, by its plan."""
+        """Store notes about a whole query, by its plan."""
         if notes:
             plan = frame.semanticHash()
             with self._lock:
@@ -244,7 +246,7 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
                     self._notes.popitem(last=False)
 
     def notes_of(self, frame: DataFrame) -> tuple[str, ...]:
-        """Return what was noted of a query."""
+        """Return the notes about a query."""
         return self._notes.get(frame.semanticHash(), ()) if self._notes else ()
 
     def find(self, metric: str) -> Watched | None:
@@ -253,7 +255,7 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
             return self._operators.get(metric)
 
     def controls(self) -> list[ControlDir | ControlRoot | InCheckpoint | None]:
-        """Return where the operators have their control directories."""
+        """Return the control directories of the operators."""
         with self._lock:
             return [watched.routing.control for watched in self._operators.values()]
 
@@ -267,7 +269,7 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
             return [watched for watched in self._operators.values() if watched.number in set(numbers)]
 
     def onQueryStarted(self, event: Any) -> None:
-        """Look where the query's checkpoint is. Spark waits for this before the first batch, except Spark Connect."""
+        """Find the query's checkpoint. Spark waits for this before the first batch, except Spark Connect."""
         roots = {root_of(operator) for operator in self._all()} - {None}
         try:
             session = self._session()
@@ -285,11 +287,11 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
         self._tell(lambda follower: follower.started(event))
 
     def onQueryIdle(self, event: Any) -> None:
-        """The query waits for rows."""
+        """Pass the event on: the query waits for rows."""
         self._tell(lambda follower: follower.idle(event))
 
     def onQueryTerminated(self, event: Any) -> None:
-        """Let go: the query may start again, but need not."""
+        """Release what belongs to the run; the query may start again later."""
         missing = what_to_install(event.exception)
         if missing is not None:
             _log.error("query %s: %s", event.id, missing)
@@ -303,7 +305,7 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
         self._tell(lambda follower: follower.ended(event))
 
     def onQueryProgress(self, event: Any) -> None:
-        """Let no error out: the query must not depend on its controller."""
+        """Handle a batch. No error may leave this method: the query must not depend on its controller."""
         progress = event.progress
         decisions: dict[str, list[Json]] = {}
         twins = self._twins(progress)
@@ -326,7 +328,7 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
                 else:
                     decisions[metric] = watched.on_progress(progress, metric)
             except Exception:
-                _log.exception("join %r: the controller failed on a batch; the routing stays as it is", watched.name)
+                _log.exception("join %r: the controller failed on a batch; the routing does not change", watched.name)
         self._tell(lambda follower: follower.progressed(progress, decisions))
 
     def _tell(self, tell: Callable[[Follower], None]) -> None:
@@ -342,9 +344,9 @@ class Registry(StreamingQueryListener):  # type: ignore[misc]
             ControlRoot(location).note(str(progress.id), checkpoint)
 
     def _twins(self, progress: Any) -> set[str]:
-        """Return the operators of a query that would have one control directory, and so must leave it alone.
+        """Return the operators of a query that would share one control directory, and so must not use it.
 
-        Every operator of a query is among its metrics in every batch, also when it had no rows.
+        Every operator of a query is among its metrics in every batch, even if it had no rows.
         """
         places: dict[tuple[str, str], list[str]] = {}
         for metric in all_metrics_of(progress):
@@ -362,7 +364,7 @@ def root_of(watched: Watched) -> str | None:
 
 
 def place_of(watched: Watched) -> str | None:
-    """Return where the control directories of a query are, as a user would say it; None where it has one by itself."""
+    """Return the place of a query's control directories, as text for users; None if the operator has its own."""
     return _CHECKPOINT if isinstance(watched.routing.control, InCheckpoint) else root_of(watched)
 
 
@@ -379,10 +381,10 @@ def registry_of(session: SparkSession) -> Registry:
 
 
 def _listen(session: SparkSession, registry: Registry) -> None:
-    """Let a registry hear of the queries of a session, and the process exit all the same.
+    """Let a registry listen to the queries of a session, without keeping the process from exiting.
 
-    For the events of a server PySpark starts a thread that waits for them as long as the session lives, and a process
-    does not exit before its threads, unless they are daemons. A thread is one where the thread that starts it is.
+    For the events of a server PySpark starts a thread that waits for them as long as the session lives. A process does
+    not exit before its threads, unless they are daemons. A thread is a daemon if the thread that starts it is one.
     """
     if not is_connect(session):
         session.streams.addListener(registry)
@@ -393,7 +395,7 @@ def _listen(session: SparkSession, registry: Registry) -> None:
 
 
 def registries() -> list[Registry]:
-    """Return the registries of all sessions: a metric is one operator's alone."""
+    """Return the registries of all sessions: each metric belongs to one operator only."""
     return list(_REGISTRIES.values())
 
 
@@ -405,7 +407,7 @@ def register(
     notes: Sequence[str] = (),
     logical: Optimised | None = None,
 ) -> tuple[Watched, str]:
-    """Remember an operator of a session; return it, and what its metrics are called."""
+    """Register an operator of a session; return it and the name of its metrics."""
     number = next(_numbers)
     registry = registry_of(session)
     chosen = name or f"{plan.spec.kind}-{number}"
@@ -441,7 +443,7 @@ def reports_text(progress: Any, metric: str, part: str) -> Sequence[str]:
     row = progress.observedMetrics.get(f"{METRIC}{metric}:{part}")
     if row is None:
         return ()
-    # Spark Connect hands over a row as its parts: its values, and a schema.
+    # Spark Connect passes a row in parts: its values, and a schema.
     report = row.asDict()
     texts: Sequence[str] = report["reports"] if "reports" in report else report["values"][0]
     return texts

@@ -1,13 +1,13 @@
-"""Gives a query that has stopped another number of workers: `braided rescale`.
+"""Changes the number of workers of a stopped query: `braided rescale`.
 
 ```
- 1. Spark divides its own state anew        its tool commits a batch B that has no rows
+ 1. Spark repartitions its own state        its tool commits a batch B that has no rows
  2. write braided/rescale/<B>               the bookkeeping of all workers, and the last routing tables
- 3. put those tables aside                  they are for the old workers
+ 3. put these tables aside                  they are for the old workers
 ```
 
-Interrupted after 1 or 2, the query refuses to start until the command has run again to its end. Rows move in the first
-batch after it, in which each worker takes over its share (`braided.runtime.handover`).
+If this is interrupted after 1 or 2, the query refuses to start until the command has run again to its end. Rows move in
+the first batch after it, in which each worker takes over its share (`braided.runtime.handover`).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from braided.storage.files import local_path
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_WHOLE = "start with a new checkpoint and as many workers as you want, from the offsets where this one ends"
+_WHOLE = "start with a new checkpoint and the number of workers that you want, from the offsets where this one ends"
 
 
 def rescale(session: SparkSession, checkpoint: str, workers: int) -> str:
-    """Divide the state of a query among another number of workers; return what was done in a sentence.
+    """Redistribute the state of a query to another number of workers; return a sentence about the result.
 
-    Precondition: the query does not run.
+    Precondition: the query is not running.
     """
     check_place(checkpoint)
     if not is_on_a_path(checkpoint):
@@ -43,20 +43,23 @@ def rescale(session: SparkSession, checkpoint: str, workers: int) -> str:
     state = read_state(checkpoint, session, redact=False)
     if not state.operators:
         raise OptionError(f"checkpoint={checkpoint!r}: this query has no operator of braided")
-    done = f"{checkpoint}: {workers} workers from the next start on; its first batch divides what is stored among them"
+    done = (
+        f"{checkpoint}: {workers} workers from the next start on; its first batch redistributes the stored rows to them"
+    )
     if newest_rescaling(folder) == state.batch:
         _put_tables_aside(folder, state.batch)
         chosen = read_handover(folder / FOLDER / str(state.batch))["workers"]
         if chosen != workers:
             raise StateError(
-                f"{checkpoint}: has {chosen} workers since it last ran; start it once before the next change"
+                f"{checkpoint}: was changed to {chosen} workers and has not run since; start it once before the next "
+                "change"
             )
         return done
     before = [_workers_before(folder, operator) for operator in state.operators]
     if len({identity(old.records[0]["options"]) for old in before}) < len(before):
-        raise StateError(f"{checkpoint}: two operators have the same options and cannot be told apart; {_WHOLE}")
+        raise StateError(f"{checkpoint}: two operators have the same options and cannot be distinguished; {_WHOLE}")
     if {len(old.records) for old in before} == {workers}:
-        raise OptionError(f"--workers {workers}: the query has so many already")
+        raise OptionError(f"--workers {workers}: the query already has {workers}; write another number")
     if state.partitions != workers:
         if not can_divide_state(session):
             raise StateError(
@@ -71,7 +74,7 @@ def rescale(session: SparkSession, checkpoint: str, workers: int) -> str:
 
 
 def _workers_before(folder: Path, operator: OperatorState) -> OperatorBefore:
-    """Return what an operator's workers leave; refuse an operator whose state cannot be divided."""
+    """Return the state of an operator's old workers; refuse an operator whose state cannot be redistributed."""
     records, options = [worker.bookkeeping for worker in operator.workers], operator.options
     special = [name for name in ("how", "shed", "partials") if options.get(name) is not None]
     if operator.kind != "join" or special:

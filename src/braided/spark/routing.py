@@ -1,4 +1,4 @@
-"""Where router tasks get their table from: a control directory, or the first table for good."""
+"""Where router tasks get their table from: a control directory, or always the first table."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _STATE_PARTITIONS = "spark.sql.streaming.internal.stateStore.partitions"
 class Routing:
     """How the first table is made and, where the routing adapts, where the later ones are.
 
-    workers : as many as the session has partitions. A running query may have others: see `workers_of_task`.
-    operator : what the operator's directory is called, in the checkpoint or below a root.
+    workers : the number of the session's partitions. A running query may have another one: see `workers_of_task`.
+    operator : the name of the operator's directory, in the checkpoint or below a root.
     fixed : why the routing does not adapt.
     """
 
@@ -47,7 +47,7 @@ class Routing:
     fixed: str = ""
 
     def __post_init__(self) -> None:
-        self.first()  # refuses a scheme that the operator cannot have
+        self.first()  # raises if the operator cannot have this scheme
 
     def first(self, workers: int | None = None) -> RoutingTable:
         """Return the first table for a number of workers, by default the session's."""
@@ -61,7 +61,7 @@ class Routing:
         return self.control
 
     def table_of(self, batch: int, query: str, join: str, workers: int, run: str | None = None) -> RoutingTable:
-        """Return the table of a batch of a query with so many workers, in one of its runs."""
+        """Return the table of a batch of a query with this number of workers, in one of its runs."""
         control = self.directory(query)
         if control is None:
             return self.first(workers)
@@ -72,17 +72,17 @@ class Routing:
         self.check_scheme(control, table)
         if table.workers != workers:
             raise ControlError(
-                f"control={control.location!r}: its tables are for {table.workers} workers, this query has {workers}; "
-                "give the directory that belongs to the checkpoint, or another one"
+                f"control={control.location!r}: its tables are for {table.workers} workers, but this query has "
+                f"{workers}; give the directory that belongs to the checkpoint, or another one"
             )
         return table
 
     def check_scheme(self, control: ControlDir, table: RoutingTable) -> None:
-        """Refuse a table that was made for another scheme."""
+        """Refuse a table of another scheme."""
         scheme = self.first().scheme
         if table.scheme != scheme:
             raise ControlError(
-                f"partition={scheme!r}: control={control.location!r} was made for {table.scheme!r}; "
+                f"partition={scheme!r}: control={control.location!r} was created for {table.scheme!r}; "
                 "give another directory, or restore partition="
             )
 
@@ -98,15 +98,15 @@ def workers_of_task(routing: Routing) -> int:
 
 
 def state_partitions(session: SparkSession) -> int:
-    """Return the partitions of the query whose session this is, as `foreachBatch` hands it on: its checkpoint's."""
+    """Return the number of partitions in a query's checkpoint, from the session that `foreachBatch` passes on."""
     return int(str(session.conf.get(_STATE_PARTITIONS, None) or session.conf.get(PARTITIONS)))
 
 
 def count_workers(spark: SparkSession) -> int:
     """Check that the session can run a stateful operator; return the number of its workers.
 
-    Where nobody has set it, Spark's default is 200. In local mode that is two hundred tasks on a few cores, each with a
-    Python process and a state store, in every batch. So it is set there, for this session, to one for each core.
+    If it is not set, Spark's default is 200. In local mode these are two hundred tasks on a few cores, each with a
+    Python process and a state store, in every batch. So in local mode it is set, for this session, to one per core.
     """
     provider = spark.conf.get(PROVIDER)
     if provider != ROCKSDB:
@@ -124,10 +124,10 @@ def make_routing(
     name: str | None,
     redact: bool,
 ) -> Routing:
-    """Return how router tasks find their table; see whether the control directory can be used.
+    """Return how router tasks find their table, after checking that the control directory can be used.
 
-    The first task of a query publishes the first table: before, neither its id nor the number of its workers is known.
-    Precondition: everything else about the operator has been checked, since the directory is made.
+    The first task of a query publishes the first table: before it, neither the query's id nor its number of workers is
+    known. Precondition: everything else about the operator has been checked, since this creates the directory.
     """
     if isinstance(control, Fixed):
         if plan.joined is not None and plan.fixed is None:

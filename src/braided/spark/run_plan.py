@@ -1,4 +1,4 @@
-"""Running a logical plan on Spark: optimised, then each node as a DataFrame."""
+"""Runs a logical plan on Spark: optimises it, then turns each node into a DataFrame."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ RULES: tuple[Rule, ...] = (PushFilter(), HoistExpressions(), PruneColumns(), Par
 
 @dataclass(frozen=True)
 class OptimisedPlan:
-    """A plan after the optimiser, with what it was analysed by. `reason` is why it has no aggregate in workers."""
+    """A plan after the optimiser, with its analysis. `reason` is why it has no aggregate in workers."""
 
     sources: tuple[DataFrame, ...]
     analysis: SparkAnalysis
@@ -92,7 +92,7 @@ def run_join(
     control: Control = None,
     redact: bool = False,
 ) -> DataFrame | tuple[DataFrame, DataFrame]:
-    """Return the results of a join; late rows apart where asked for."""
+    """Return the results of a join; with ``late="side"``, late rows apart."""
     results = run_operator(spec, frames, name=name, control=control, redact=redact)
     return split_late(results, frames) if spec.late == "side" else results
 
@@ -100,7 +100,7 @@ def run_join(
 def run_order(
     spec: OrderSpec, frames: Sequence[DataFrame], *, name: str | None
 ) -> DataFrame | tuple[DataFrame, DataFrame]:
-    """Return streams in order; late rows apart where asked for."""
+    """Return streams in order; with ``late="side"``, late rows apart."""
     results = run_operator(spec, frames, name=name)
     if spec.late != "side":
         return results
@@ -116,8 +116,8 @@ def run_optimised(
 ) -> DataFrame:
     """Return the rows of an optimised plan.
 
-    notes : what else to explain of the last operator. names : what users call columns. aggregated : whether Spark
-    aggregates the result in the same query.
+    notes : further lines for explain about the last operator. names : the users' names of columns. aggregated : whether
+    Spark aggregates the result in the same query.
     """
     plan = replace(plan, optimised=replace(plan.optimised, names=names or {}))
     return _Runner(plan, notes, names or {}, aggregated=aggregated).frame()
@@ -140,7 +140,7 @@ class _Runner:
         return self._frame(self._optimised.after)
 
     def _frame(self, node: Node) -> DataFrame:
-        """Return a node's rows. One node that is read twice is made once; two that are equal are two operators."""
+        """Return a node's rows. A node that is read twice is built once; two equal nodes are two operators."""
         if id(node) not in self._frames:
             self._frames[id(node)] = self._made(node)
         return self._frames[id(node)]
@@ -192,7 +192,7 @@ class _Runner:
         )
 
     def _reasons(self, partials: Partials | None, *, aggregated: bool) -> list[str]:
-        """Return why the aggregate after the last operator is Spark's, where it is."""
+        """Return why the aggregate after the last operator is Spark's, if it is."""
         if partials is not None or not aggregated:
             return []
         reason = self._plan.reason or why_native(self._optimised)

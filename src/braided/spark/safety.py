@@ -1,7 +1,7 @@
-"""Which expressions Spark may compute for every row of a stream, also for rows that a join would have dropped.
+"""Which expressions Spark may compute for every row of a stream, even for rows that a join would have dropped.
 
-`sum(a.price * 2)` after a join can be a column of `a` before it, if computing it fails for no row and gives the same
-however often it is done. Spark's own tree of the expression is asked, so what it casts by itself is seen too.
+`sum(a.price * 2)` after a join can be a column of `a` before it, if computing it fails for no row and always gives the
+same value. Spark's own tree of the expression is checked, so it includes the casts that Spark adds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from braided.spark.catalyst import ExpressionNode, expressions_of, plan_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# By the names of Spark's classes. None of them fails, whatever its operands are.
+# By the names of Spark's classes. None of them fails for any operands.
 _SAFE = {
     "Alias", "AttributeReference", "Literal", "CaseWhen", "If", "And", "Or", "Not", "In", "InSet", "EqualTo",
     "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual", "Between", "IsNull",
@@ -22,7 +22,7 @@ _SAFE = {
     "StartsWith", "EndsWith", "Contains", "GetStructField", "Year", "Month", "DayOfMonth", "DayOfWeek",
     "Hour", "Minute", "Second", "Signum", "Sqrt",
 }  # fmt: skip
-# These do not where they are of doubles.
+# These do not fail if their operands are doubles.
 _OF_DOUBLES = {"Add", "Subtract", "Multiply", "UnaryMinus", "Abs"}
 _DIVISIONS = {"Remainder", "Pmod"}
 _FAILS = object()

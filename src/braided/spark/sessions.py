@@ -1,4 +1,4 @@
-"""What a session is: classic or Spark Connect, how many tasks it runs at once, and which Python its workers are."""
+"""Facts about a session: classic or Spark Connect, how many tasks it runs at once, and the Python of its workers."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ _ASKED = "import importlib.util as u; print(u.find_spec('braided') is not None)"
 
 
 def is_connect(of_spark: Any) -> bool:
-    """Whether a session or a DataFrame is Spark Connect's: there is no JVM on this side, and no plan to look at."""
+    """Whether a session or a DataFrame is Spark Connect's: on this side there is no JVM, and no plan to read."""
     return type(of_spark).__module__.startswith("pyspark.sql.connect")
 
 
 def refuse_connect(of_spark: Any, what: str, instead: str = "use a classic SparkSession for it") -> None:
-    """Say what needs a classic session."""
+    """Raise if the session is Spark Connect's; the error names what needs a classic session."""
     if is_connect(of_spark):
-        raise OptionError(f"{what}: Spark Connect shows no plan of a query; {instead}")
+        raise OptionError(f"{what}: Spark Connect does not show the plan of a query; {instead}")
 
 
 def check_stateful(frame: DataFrame) -> None:
-    """Refuse a client of Spark Connect that has no operators with state: that of 4.0 has none."""
+    """Refuse a client of Spark Connect without stateful operators, as in 4.0."""
     if is_connect(frame) and not hasattr(type(frame.groupBy()), "transformWithStateInPandas"):
         raise OptionError(
-            f"Spark Connect {frame.sparkSession.version}: has no operators with state in Python; use a newer Spark, "
+            f"Spark Connect {frame.sparkSession.version}: it has no stateful operators in Python; use a newer Spark, "
             "or a classic SparkSession"
         )
 
 
 def slots_of(session: SparkSession) -> int:
-    """Return how many tasks run at once, as far as the session says."""
+    """Return how many tasks run at once, as far as the session tells."""
     if not is_connect(session):
         return int(session.sparkContext.defaultParallelism)
     parallelism = str(session.conf.get("spark.default.parallelism", "") or "")
@@ -57,16 +57,17 @@ def slots_of(session: SparkSession) -> int:
 
 
 def keep_watermarks(session: SparkSession, frames: Sequence[DataFrame]) -> None:
-    """See to it that operators of Spark's own below ours close their windows, where both inputs come from one stream.
+    """Make sure that Spark's own operators below ours close their windows, if both inputs come from one stream.
 
-    Spark lets two equal shuffles be one, and looks for the watermark of the second operator below its shuffle, where
-    nothing is then: rows never leave it, without a word (Spark 4.3, with batches without data, as by default).
+    Spark merges two equal shuffles into one, and then looks for the watermark of the second operator below its shuffle,
+    where there is none: the operator never returns rows, and no error is reported (Spark 4.3, with batches without
+    data, as by default).
     """
     if is_connect(session) or str(session.conf.get(REUSE)).lower() != "true" or not any(map(_waits, frames)):
         return
     session.conf.set(REUSE, "false")
     _log.warning(
-        "%s=true: set to false in this session, since Spark forgets watermarks of operators that share a shuffle; "
+        "%s=true: set to false in this session, because Spark loses watermarks of operators that share a shuffle; "
         "start sessions with braided.SPARK_CONF",
         REUSE,
     )
@@ -79,9 +80,9 @@ def _waits(frame: DataFrame) -> bool:
 
 
 def check_python(session: SparkSession) -> None:
-    """Refuse workers without this package while one can still say what to set: in a JVM's stack it is hard to find.
+    """Refuse workers without this package early, with what to set: in the JVM's stack trace it is hard to find.
 
-    Only in local mode, where the workers' Python is on this machine, and only where it is another than this one.
+    Only in local mode, where the workers' Python is on this machine, and only if it is not this Python.
     """
     if is_connect(session):
         return
@@ -89,29 +90,29 @@ def check_python(session: SparkSession) -> None:
     python = shutil.which(context.pythonExec)
     if not context.master.startswith("local") or python is None or python == sys.executable:
         return
-    # What is shipped with the session reaches workers in other ways.
+    # Files that are shipped with the session reach workers in other ways.
     if list(context.listFiles) or list(context.listArchives):
         return
     if not _has_braided(python, os.environ.get("PYTHONPATH", "")):
         raise OptionError(
-            f"PYSPARK_PYTHON: Spark's workers would run {python}, which has no braided; set "
+            f"PYSPARK_PYTHON: Spark's workers would run {python}, in which braided is not installed; set "
             f"PYSPARK_PYTHON={sys.executable} before the session starts"
         )
 
 
 def what_to_install(error: object) -> str | None:
-    """Return what to do about a query that failed since its workers have no braided; None for other failures."""
+    """Return what to do about a query that failed because its workers lack braided; None for other failures."""
     if MISSING not in str(error):
         return None
     return (
-        "the workers' Python has no braided: install the same version for it on every executor, or name one that has "
-        "it with PYSPARK_PYTHON or spark.pyspark.python, or ship the package with --py-files"
+        "braided is not installed in the workers' Python: install the same version on every executor, or name a "
+        "Python that has it with PYSPARK_PYTHON or spark.pyspark.python, or ship the package with --py-files"
     )
 
 
 @cache
 def _has_braided(python: str, path: str) -> bool:
-    """Whether another Python finds this package; one that cannot be asked is given the benefit of the doubt."""
+    """Whether another Python finds this package; also true if this cannot be tested."""
     try:
         answer = subprocess.run(
             [python, "-c", _ASKED], capture_output=True, text=True, timeout=30, check=False,

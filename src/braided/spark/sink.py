@@ -1,4 +1,4 @@
-"""`braided.write_files`: results as files that WORK writes itself, committed to a topic by one manifest a batch.
+"""`braided.write_files`: results as files that WORK writes itself, committed to a topic by one manifest per batch.
 
 ```
  WORK -> files, and a row (name, rows, bytes) for each -> driver: one manifest, created exclusively
@@ -67,7 +67,7 @@ def write_files(
 ) -> StreamingQuery:
     """See `braided.write_files`."""
     if not frame.isStreaming:
-        raise OptionError("df: is no stream; df.write.parquet writes a table")
+        raise OptionError("df: not a stream; write a table with df.write.parquet")
     check_trigger(trigger)
     checkpoint = os.fspath(checkpoint)
     if is_connect(frame):
@@ -95,7 +95,7 @@ def write_files(
 
 
 def make_topic(frame: DataFrame, path: str) -> Topic:
-    """Return the topic of a stream's rows, which is made if there is none."""
+    """Return the topic of a stream's rows; create it if it does not exist."""
     return create_topic_of(frame.schema, path)
 
 
@@ -114,7 +114,7 @@ def start_files(
 
 
 def codec_of(session: SparkSession) -> str:
-    """Return the session's compression of Parquet, where pyarrow knows it too."""
+    """Return the session's compression of Parquet, if pyarrow knows it too."""
     codec = str(session.conf.get("spark.sql.parquet.compression.codec")).lower()
     return codec if codec in CODECS else "snappy"
 
@@ -138,14 +138,14 @@ def start_writing(
 
 
 def check_trigger(trigger: Duration | None) -> int | None:
-    """Return the time between batches in microseconds, None where there is none."""
+    """Return the time between batches in microseconds; None if there is none."""
     return None if trigger in (None, NOW) else parse_duration(trigger, "trigger")
 
 
 def start_query(
     writer: DataStreamWriter, checkpoint: str, trigger: Duration | None, name: str | None
 ) -> StreamingQuery:
-    """Start a query with what our sinks have in common."""
+    """Start a query with the options that our sinks have in common."""
     pause = check_trigger(trigger)
     writer = writer.option("checkpointLocation", checkpoint)
     if name is not None:
@@ -158,7 +158,7 @@ def start_query(
 
 
 class WriteTask:
-    """Rows of any DataFrame become files, and rows that name them."""
+    """Writes the rows of any DataFrame into files, and returns rows that name these files."""
 
     def __init__(self, target: Target, schema: pa.Schema) -> None:
         self._target = target
@@ -180,9 +180,9 @@ class WriteTask:
 
 @dataclass(frozen=True)
 class ObservedProgress:
-    """How far the operator has come whose result Spark takes on: its workers say so in their reports of the batch.
+    """The progress of the operator whose result Spark processes further, from its workers' reports of the batch.
 
-    metric : the operator's. times : the names of time columns as they are written, with the stream that each is of.
+    metric : that of the operator. times : the names of time columns in the output, each with its stream.
     """
 
     session: SparkSession
@@ -191,7 +191,7 @@ class ObservedProgress:
 
     @classmethod
     def of(cls, frame: DataFrame) -> ObservedProgress | None:
-        """Return it for a stream of an operator's results, filtered and projected; None for any other."""
+        """Return the progress of a filtered and projected stream of an operator's results; None for other streams."""
         found = _result(plan_of(frame))
         watched = None if found is None else registry_of(frame.sparkSession).find(found.metric)
         if found is None or watched is None or watched.dataflow is None:
@@ -199,7 +199,7 @@ class ObservedProgress:
         return cls(frame.sparkSession, found.metric, _times(watched.dataflow, found.columns, frame.columns))
 
     def read(self, query: str) -> dict[str, Progress]:
-        """Return how far the columns have come with the batch that has just been run."""
+        """Return the progress of the columns as of the batch that has just run."""
         texts = observed_texts(self.session, query, f"{METRIC}{self.metric}:work")
         reports = [json.loads(text).get("progress") for text in texts]
         return combine({} if of is None else {name: read_progress(of[at]) for name, at in self.times} for of in reports)
@@ -208,7 +208,7 @@ class ObservedProgress:
 def run_topic_files(
     files: DataFrame, observed: ObservedProgress | None = None
 ) -> tuple[list[DataFile], dict[str, Progress]]:
-    """Run a batch of a query that writes a topic; return its files, and how far their time columns have come."""
+    """Run a batch of a query that writes a topic; return its files, and the progress of their time columns."""
     rows = files.collect()
     progress = combine(from_text(row["progress"]) for row in rows if row["progress"] is not None)
     running = files.sparkSession.sparkContext.getLocalProperty(_QUERY)
@@ -223,7 +223,7 @@ def run_files(files: DataFrame) -> list[DataFile]:
 
 
 class Commit:
-    """What the driver does with a batch: run it, and commit the files that its tasks named."""
+    """Runs a batch on the driver, and commits the files that its tasks named."""
 
     def __init__(
         self,
@@ -266,7 +266,7 @@ def _read(session: SparkSession, checkpoint: str, name: str) -> str:
 
 
 def _by_the_workers(frame: DataFrame, target: Target, schema: pa.Schema) -> DataFrame | None:
-    """Return the operator that a DataFrame comes straight from, with workers that write; None if it does not."""
+    """Return the operator that a DataFrame comes directly from, with workers that write; None if it does not."""
     result = _result(plan_of(frame))
     if result is None or result.is_filtered:
         return None
@@ -279,14 +279,14 @@ def _by_the_workers(frame: DataFrame, target: Target, schema: pa.Schema) -> Data
 
 
 def _times(dataflow: Dataflow, columns: Sequence[int | None], names: Sequence[str]) -> tuple[tuple[str, int], ...]:
-    """Return of chosen columns of a result those that are times of a stream: what they are called, and the stream."""
+    """Return those of a result's selected columns that are times of a stream: their names, and the stream."""
     of = [None if at is None else dataflow.times.get(dataflow.output.fields[at].name) for at in columns]
     return tuple((name, stream) for name, stream in zip(names, of, strict=True) if stream is not None)
 
 
 @dataclass(frozen=True)
 class _Result:
-    """An operator's metric, and which of its result's columns a plan has, None for a computed one."""
+    """An operator's metric, and which of its result's columns a plan has; None for a computed column."""
 
     metric: str
     columns: tuple[int | None, ...]
@@ -294,7 +294,7 @@ class _Result:
 
 
 def _result(plan: PlanNode) -> _Result | None:
-    """Return what a plan makes of an operator's result, if it only filters rows and projects columns."""
+    """Return the operator's result that a plan only filters and projects; None for other plans."""
     metric = _metric_of(plan)
     if metric is not None:
         return _Result(metric, tuple(range(len(plan.output))))
@@ -309,9 +309,9 @@ def _result(plan: PlanNode) -> _Result | None:
 
 
 def _metric_of(plan: PlanNode) -> str | None:
-    """Return the metric of the operator whose result leaves here: its reports are dropped, or its blocks unpacked.
+    """Return the metric of the operator whose result a plan returns: it drops the reports, or unpacks the blocks.
 
-    Only these very shapes: what a user put on top must not be taken for ours.
+    Only exactly these shapes: a user's own steps must not be mistaken for ours.
     """
     if plan.kind == "MapInArrow" and f"MapInArrow {Unpack.__name__}(" in plan.line():
         if plan.child.kind != "Project":

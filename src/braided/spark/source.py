@@ -4,7 +4,7 @@
  path -> a kind of place: a topic, a table, a directory of files  -> reader, writer
 ```
 
-`PLACES` lists the kinds. The first that recognises a path is used; what a kind cannot do it refuses by name.
+`PLACES` lists the kinds. The first that recognises a path is used; operations that it does not support raise an error.
 Spark runs this code in Python processes of the driver's machine (schema, offsets, commits) and in its tasks (rows).
 """
 
@@ -48,7 +48,7 @@ def register(session: SparkSession) -> None:
 
 
 class BraidedSource(DataSource):  # type: ignore[misc]
-    """Options: path, and those of the kind of place; names=true hands out names of files in place of rows."""
+    """Options: path, and those of the kind of place; names=true returns names of files instead of rows."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -84,30 +84,30 @@ class BraidedSource(DataSource):  # type: ignore[misc]
         return path or next((field.metadata[PATH] for field in schema if PATH in (field.metadata or {})), None)
 
     def _place(self, path: str | None) -> Place:
-        path = _given(path)
+        path = _required(path)
         kind = next((kind for kind in PLACES if kind.is_at(path)), None)
         if kind is None:
             raise OptionError(
-                f"path={path!r}: is none of: {', '.join(kind.what for kind in PLACES)}; give another path"
+                f"path={path!r}: not one of: {', '.join(kind.what for kind in PLACES)}; use another path"
             )
         return kind(path, self.options)
 
     def _written(self) -> Place:
-        path = _given(self.options.get("path"))
+        path = _required(self.options.get("path"))
         return next((kind for kind in WRITTEN if kind.is_at(path)), TopicPlace)(path, self.options)
 
 
-def _given(path: str | None) -> str:
+def _required(path: str | None) -> str:
     if path:
         return path
     raise OptionError(
         f'path: format("{NAME}") needs one; write .load(path), .start(path) or .save(path). A table of '
-        "Spark's catalog has one for reading, if it was created without columns: OPTIONS (path '...')"
+        "Spark's catalog has a path for reading, if it was created without columns: OPTIONS (path '...')"
     )
 
 
 def _with_path(schema: StructType, path: str) -> StructType:
-    """Return a schema that names the path: all that Spark's catalog hands to a Python source of what a table is."""
+    """Return a schema that has the path: the only part of a table that Spark's catalog passes to a Python source."""
     first, *others = schema.fields
     metadata = {**(first.metadata or {}), PATH: path}
     return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *others])

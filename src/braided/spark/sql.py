@@ -1,4 +1,4 @@
-"""`braided.sql`: Spark analyses the text; joins and patterns of streams become ours, the rest is Spark's, as text."""
+"""`braided.sql`: Spark analyses the text; joins and patterns of streams become ours, and Spark runs the rest."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("braided")
 _REFUSED = (
-    "sql: this text cannot be taken apart safely, since Spark reads it in another way than we do; write the join with "
-    "braided.join, or leave the query to spark.sql"
+    "sql: this text cannot be taken apart safely, because Spark and Braided read it differently; write the join with "
+    "braided.join, or run the query with spark.sql"
 )
 
 
@@ -78,7 +78,7 @@ def run_sql(
     except SqlglotError as error:
         raise OptionError(f"sql: does not parse: {str(error).splitlines()[0]}") from error
     if not isinstance(tree, exp.Query):
-        raise OptionError(f"sql: {tree.key.upper()} is no query; write a SELECT")
+        raise OptionError(f"sql: expected a query, not {tree.key.upper()}; write a SELECT")
     _refuse_unsupported(tree)
     name_windows(tree)
     with _views(session) as views:
@@ -105,13 +105,15 @@ def run_sql(
                 registry_of(session).note(result, query.notes)
                 return result
             left_to_spark = "its types would differ"
-    raise BraidedError(f"sql: the compiled query gives {result.schema}, Spark's own {contract.schema}; report this")
+    raise BraidedError(
+        f"sql: the compiled query has {result.schema}, but Spark's own has {contract.schema}; please report this"
+    )
 
 
 def _with_watermarks(
     session: SparkSession, text: str, streams: Mapping[str, DataFrame]
 ) -> tuple[str, Mapping[str, DataFrame]]:
-    """Return the text without WATERMARK clauses, and streams that have what they say."""
+    """Return the text without WATERMARK clauses, and the streams with these watermarks."""
     known = {name.lower(): frame for name, frame in streams.items()}
     text, clauses = take_watermarks(text, known)
     marked = dict(streams)
@@ -123,9 +125,9 @@ def _with_watermarks(
 
 
 def _refuse_unsupported(tree: exp.Query) -> None:
-    """Name what cannot be taken apart yet, and where it is."""
+    """Refuse what cannot be taken apart yet; the error has its position."""
     if tree.find(exp.TableSample):
-        raise OptionError("sql: a sample of a stream differs from run to run; leave this query to spark.sql")
+        raise OptionError("sql: a sample of a stream differs from run to run; run this query with spark.sql")
     for lateral in tree.find_all(exp.Lateral):
         raise OptionError(
             f"sql: {position(lateral)}: LATERAL is not supported yet; use it in a query over the result of braided.sql"
@@ -141,7 +143,7 @@ def _refuse_unsupported(tree: exp.Query) -> None:
 def _check_text(session: SparkSession, text: Any) -> None:
     refuse_connect(session, "braided.sql", "write the join with braided.join, or use a classic SparkSession")
     if not isinstance(text, str) or not text.strip():
-        raise OptionError(f"sql: {type(text).__name__} is no query; write a SELECT")
+        raise OptionError(f"sql: expected a query, not {type(text).__name__}; write a SELECT")
 
 
 def _check(session: SparkSession, streams: Any, options: Mapping[str, Any]) -> None:
@@ -157,14 +159,17 @@ def _check(session: SparkSession, streams: Any, options: Mapping[str, Any]) -> N
     for name in options:
         if name not in (*OPTIONS, "cap"):
             raise OptionError(
-                f"{name}=: is no option of the joins of a query; those are {', '.join((*OPTIONS, 'cap'))}"
+                f"{name}=: unknown option of the joins of a query; write one of {', '.join((*OPTIONS, 'cap'))}"
             )
     if str(session.conf.get("spark.sql.caseSensitive")).lower() == "true":
-        raise OptionError("spark.sql.caseSensitive: braided.sql finds names as Spark does by default; set it to false")
+        raise OptionError(
+            "spark.sql.caseSensitive: braided.sql finds names case-insensitively, as Spark does by default; set it to "
+            "false"
+        )
 
 
 class _Views:
-    """Temporary views under names that nobody else has."""
+    """Temporary views under unused names."""
 
     def __init__(self) -> None:
         self._prefix = f"braided_{uuid.uuid4().hex[:12]}"
@@ -188,12 +193,14 @@ def _views(session: SparkSession) -> Iterator[_Views]:
 
 
 def _rename(tree: exp.Expression, named: Mapping[str, str], text: str) -> str:
-    """Let streams in the tree be the views, under what the text calls them; return the text with that change."""
+    """Replace streams in the tree by the views, under their names in the text; return the text with that change."""
     shadowed = set()
     for cte in tree.find_all(exp.CTE):
         shadowed.add(cte.alias.lower())
         if any(table.name.lower() == cte.alias.lower() in named for table in cte.this.find_all(exp.Table)):
-            raise OptionError(f"sql: the common table expression {cte.alias} reads the stream of its name; rename it")
+            raise OptionError(
+                f"sql: the common table expression {cte.alias} reads a stream of the same name; rename it"
+            )
     changes = []
     for table in list(tree.find_all(exp.Table)):
         called, name = table.name, table.name.lower()
@@ -211,9 +218,9 @@ def _rename(tree: exp.Expression, named: Mapping[str, str], text: str) -> str:
 
 
 def _stand_in(frame: DataFrame) -> DataFrame:
-    """Return a table with the columns of a stream: Spark analyses no subquery of WHERE over a stream.
+    """Return a table with the columns of a stream: Spark does not analyse subqueries of WHERE over streams.
 
-    It has no rows, but Spark does not know that, or it would optimise the query away.
+    It has no rows, but Spark must not know this, or it would optimise the query away.
     """
     session = frame.sparkSession
     return session.createDataFrame(session.sparkContext.emptyRDD(), frame.schema)
@@ -247,7 +254,7 @@ def _is_aggregated(select: exp.Select) -> bool:
 
 
 def _sources(nodes: Mapping[str, exp.Expression], inputs: Mapping[str, DataFrame]) -> dict[str, Source]:
-    """Return what is to be known of the inputs of a SELECT."""
+    """Return the facts about the inputs of a SELECT."""
     return {
         alias: Source(
             alias,
@@ -275,9 +282,9 @@ class _Query:
         left_to_spark: str | None,
     ) -> None:
         self.left_to_spark = left_to_spark
-        """Why no aggregate may begin in the workers of a join; None where it may."""
+        """Why no aggregate may start in the workers of a join; None if it may."""
         self.notes: list[str] = []
-        """What there is to explain of the whole query."""
+        """Lines for explain about the whole query."""
         self.session = session
         self.tree = tree
         self.views = views
@@ -292,7 +299,7 @@ class _Query:
         self.stand_ins = stand_ins
 
     def qualify(self, text: str) -> None:
-        """Give every column its table, every result its name; make sure that Spark reads it as it reads the text."""
+        """Give every column its table, and every result its name; check that Spark reads the query like the text."""
         schemas: dict[str, dict[str, str]] = {}
         ctes = {cte.alias.lower() for cte in self.tree.find_all(exp.CTE)}
         for table in self.tree.find_all(exp.Table):
@@ -303,7 +310,7 @@ class _Query:
         self.tree = qualify(self.tree, schema=schemas, dialect=Braided, validate_qualify_columns=False)
         if shared:
             keep_shared(self.tree)
-        # What nothing reads is not built: a match may have been all that did.
+        # Unread streams are not built: a match may have been their only reader.
         self.tree = eliminate_ctes(self.tree)
         (text, count), (ours, theirs) = map(without_distinct, (text, self.tree.sql(dialect=Braided)))
         frames = [self.session.sql(_with_views(each, self.stand_ins)) for each in (text, ours)]
@@ -318,7 +325,7 @@ class _Query:
         return self.session.table(exp.table_name(table, dialect=Braided))
 
     def fold(self, contract: DataFrame) -> None:
-        """Let rows wait with the aggregate of their group, where they would be joined with it."""
+        """Collect rows with the aggregate of their group, if the query joins them with it."""
         if self.left_to_spark is None and not self.clauses and plan_of(contract).is_deterministic:
             self.notes += fold(self.tree, self._streams())
 
@@ -334,7 +341,7 @@ class _Query:
                 self._cut_select(scope)
         if self.cap is not None and not self.capped:
             raise OptionError("cap=: no join has a bound on one side only; leave it out")
-        # Spark's watermark waits for every `withWatermark` of a plan, also for one that nothing reads any more.
+        # Spark's watermark waits for every `withWatermark` of a plan, even for one that is no longer read.
         self.tree = eliminate_ctes(self.tree)
 
     def _cut_select(self, scope: Scope) -> None:
@@ -378,7 +385,7 @@ class _Query:
     def _with_aggregate(
         self, select: exp.Select, cut: Cut, sources: dict[str, Source], joins: JoinPlan
     ) -> tuple[OptimisedPlan, AggregateReader] | str:
-        """Return the aggregate of a SELECT, begun in the workers of its last join; or why it stays Spark's."""
+        """Return the aggregate of a SELECT, started in the workers of its last join; or why it stays Spark's."""
         if self.left_to_spark is not None:
             return self.left_to_spark
         try:
@@ -394,17 +401,17 @@ class _Query:
         return why_native(optimised.optimised) or "it is not over a join of two streams"
 
     def _warn_if_unmarked(self, select: exp.Select, cut: Cut, sources: Mapping[str, Source], why: str) -> None:
-        """Say that Spark's own aggregate needs a watermark, where no input has one."""
+        """Warn that Spark's own aggregate needs a watermark, if no input has one."""
         if select.args.get("group") is not None and not any(sources[alias].marked for alias in cut.columns):
             _log.warning(
                 "sql: the aggregate after the join of %s is Spark's own: %s. In append mode it needs a "
-                "watermark, which none of them has: give them one with withWatermark(...)",
+                "watermark, but none of the streams has one: add it with withWatermark(...)",
                 " and ".join(cut.columns),
                 why,
             )
 
     def _input(self, node: exp.Expression, source: Any) -> DataFrame:
-        """Return an input of a SELECT as a DataFrame; its own joins have been cut already."""
+        """Return an input of a SELECT as a DataFrame; its own joins have already been cut."""
         if not isinstance(source, Scope):
             return self._frame(node if isinstance(node, exp.Table) else node.this)
         chosen = source.expression

@@ -38,9 +38,9 @@ def hoist_conditions(
     step: Step,
     names: Mapping[tuple[str, str], str],
 ) -> tuple[Sides, list[str]]:
-    """Return the inputs of a join and its conditions, those of one input that only Spark can evaluate as columns.
+    """Return the inputs of a join and its conditions; those on one input that only Spark evaluates become columns.
 
-    `conditions` are the parts over l. and r. columns. What differs from one evaluation to the next is left where it is.
+    `conditions` are the parts over l. and r. columns. Parts that are not deterministic are left unchanged.
     """
     residual = []
     for part, condition in zip(parts, conditions, strict=True):

@@ -1,4 +1,4 @@
-"""What a query in SQL is over besides its text: streams by name, those that are views of the session, and arguments."""
+"""The inputs of a SQL query beside its text: streams by name, streams that are views of the session, and arguments."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def streams_of_views(session: SparkSession, text: str) -> dict[str, DataFrame]:
     if not streams:
         raise OptionError(
             "streams=: no temporary view that the text reads is a stream; give the streaming DataFrames by the names "
-            "that the text uses, or make views of them: calls.createOrReplaceTempView('calls')"
+            "that the text uses, or create views of them: calls.createOrReplaceTempView('calls')"
         )
     return streams
 
@@ -57,7 +57,7 @@ def _literals(session: SparkSession, values: Sequence[Any]) -> list[str]:
     for value in values:
         if isinstance(value, Column | list | tuple | dict):
             raise OptionError(
-                f"args=: {value!r} is no plain value; write a number, string, boolean, date, time or None"
+                f"args=: {value!r}: not a plain value; write a number, string, boolean, date, time or None"
             )
     try:
         frame = session.range(0).select([F.lit(value).alias(f"a{at}") for at, value in enumerate(values)])

@@ -1,4 +1,4 @@
-"""The joins of streams that were cut out of a query, as a plan over columns with names of their own."""
+"""The joins of streams that were cut out of a query, as a plan over columns with unique names."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _AROUND = ("name", "control", "redact")
 # Options of a join that a query may set, for all of its joins or by a hint for one.
 OPTIONS = ("lateness", "late", "idle", "partition", "memory", "evict", "share", "shed", "name", "control", "redact")
 _DAY_US = 86_400_000_000
-# Clocks on the wall differ between two moments by at most this much, in any zone.
+# The offset from UTC changes between two moments by at most this much, in any time zone.
 _WALL_US = 26 * 3_600_000_000
 _FIXED_ZONE = re.compile(r"(Etc/)?(UTC|GMT|Z)([+-]\d{1,2}(:\d{2})?)?|[+-]\d{2}:\d{2}")
 
@@ -43,8 +43,8 @@ _FIXED_ZONE = re.compile(r"(Etc/)?(UTC|GMT|Z)([+-]\d{1,2}(:\d{2})?)?|[+-]\d{2}:\
 class JoinPlan:
     """The joins of a SELECT as a plan over its inputs.
 
-    names : where the result has each column of the inputs, by alias and column.
-    spelling : what users call each column of the result.
+    names : the result's name of each column of the inputs, by alias and column.
+    spelling : the users' name of each column of the result.
     """
 
     plan: LogicalPlan[DataFrame]
@@ -54,7 +54,7 @@ class JoinPlan:
 
 
 class _Copies:
-    """The two inputs of a join, with copies of keys beside the one column that its result has for both."""
+    """The two inputs of a join, with copies of keys beside the single column that the result has for both."""
 
     def __init__(
         self,
@@ -65,11 +65,11 @@ class _Copies:
         """`needed` are the columns that are read after the join."""
         self.sides = sides
         self.after = dict(names)
-        """Where the result has each column."""
+        """The result's name of each column."""
         self._needed = needed
 
     def copy(self, side: int, column: exp.Column, name: str) -> None:
-        """Copy a key of one input beside it, where it is read."""
+        """Add a copy of a key column to its input, if it is read."""
         if (column.table, column.name) not in self._needed:
             return
         copy = numbered(f"{name}__copy", self.after.values())
@@ -82,7 +82,7 @@ class JoinPlanner:
     """Plans the joins of a query, with the options of the call."""
 
     def __init__(self, session: SparkSession, options: Mapping[str, Any], spelling: Mapping[str, str]) -> None:
-        """`spelling` has the names of the streams' columns as they are written, by their names in lower case."""
+        """`spelling` has the names of the streams' columns in their original case, by their names in lower case."""
         self._session = session
         self._given = _one_result(dict(options))
         self._spelling = spelling
@@ -157,8 +157,8 @@ class JoinPlanner:
                     f"sql: {position(b)}: {a.sql()} and {b.sql()} are of types {of_a.simpleString()} and "
                     f"{of_b.simpleString()}; for a {step.how.upper()} JOIN of streams cast one of them in a subquery"
                 )
-            # The result has a key once: that of the left row, or of whichever row there is. Where a key may look
-            # different from that, or be null where that is not, it is copied beside.
+            # The result has a key once: that of the left row, or of the only row. If a key may look
+            # different, or be null where this column is not, it is copied into another column.
             inputs.after[b.table, b.name] = name(a)
             if step.how != "inner" or of_a != of_b or isinstance(of_b, DoubleType | FloatType):
                 inputs.copy(1, b, name(b))
@@ -193,17 +193,19 @@ class JoinPlanner:
         where = f"sql: {position(step.times[1])}: this ASOF JOIN"
         for each in step.bounds:
             if not self._is_exact(each, values[id(each)], sources):
-                raise OptionError(f"{where} is bounded by days of the session's time zone; write hours")
+                raise OptionError(
+                    f"{where} is bounded by days in the session's time zone, which differ in length; write hours"
+                )
         lo, hi = limits([(each, values[id(each)]) for each in step.bounds], set(step.left))
         backward = step.match.direction == "backward"
         near, far = (hi, lo) if backward else (lo, hi)
         if near is not None and (near < 0 if backward else near > 0):
-            raise OptionError(f"{where} has a bound between its rows' times that excludes the closest; leave it out")
+            raise OptionError(f"{where} has a bound on its rows' times that excludes the closest row; leave it out")
         tolerance = None if far is None else datetime.timedelta(microseconds=-far if backward else far)
         unknown = [option for option in options if option not in ("lateness", "idle", "name", "redact")]
         if unknown:
             raise OptionError(
-                f"{where} has no option {unknown[0]}; it takes lateness, idle, name, redact and, in a hint, tolerance"
+                f"{where}: unknown option {unknown[0]}; write lateness, idle, name, redact or, in a hint, tolerance"
             )
         keys: list[tuple[str, str]] = []
         for a, b in step.keys:
@@ -227,7 +229,7 @@ class JoinPlanner:
         names: Mapping[tuple[str, str], str],
         types: Mapping[tuple[str, str], DataType],
     ) -> tuple[LogicalPlan[DataFrame], dict[tuple[str, str], str], str] | None:
-        """Return three and more streams that share a key and a window as one join of many; None where they do not."""
+        """Return three and more streams that share a key and a window as one join of many; None if they do not."""
         if any(step.how != "inner" or step.match is not None for step in cut.steps):
             return None
         common = find_common(cut, sources)
@@ -266,9 +268,9 @@ class JoinPlanner:
         return {id(each): sum(sign * (next(values) // micro) for sign, _ in each.constants) for each in bounds}
 
     def _is_exact(self, each: Bound, value: int, sources: Mapping[str, Source]) -> bool:
-        """Whether a bound on instants says just what the text says.
+        """Whether a bound on instants means exactly what the text means.
 
-        Spark counts days, and subtracts times, by the clock on the wall of the session's zone.
+        Spark counts days, and subtracts times, by the local time of the session's zone.
         """
         if each.assumed or sources[each.plus.table].types[each.plus.name] == "timestamp_ntz":
             return True
@@ -306,7 +308,7 @@ def _one_result(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _stream(alias: str, cut: Cut, frame: DataFrame, names: Mapping[tuple[str, str], str]) -> LogicalPlan[DataFrame]:
-    """Return an input with its own conditions, and the columns that are read under the names of the result."""
+    """Return an input with its own conditions, and the columns that are read, under the names of the result."""
     plan = plan_of_source(frame, frame.columns)
     for part in cut.filters[alias]:
         plan = plan.then(partial(Filter, condition=bare(part)))
@@ -316,7 +318,7 @@ def _stream(alias: str, cut: Cut, frame: DataFrame, names: Mapping[tuple[str, st
 
 
 def _written(column: str, columns: Sequence[str], spelling: Mapping[str, str]) -> str:
-    """Return a column as users write it. What a text computes has lost its capitals; the streams still have them."""
+    """Return a column as users write it. Computed columns have lost their case; the streams still have it."""
     own = next((name for name in columns if name.lower() == column), column)
     return own if own != column or column in spelling.values() else spelling.get(column, column)
 
@@ -326,7 +328,7 @@ def _operator(spec: Spec, options: Mapping[str, Any], streams: tuple[Node, ...])
 
 
 def _value(name: str, text: str) -> Any:
-    """Return an option's value out of a hint."""
+    """Return the value of an option in a hint."""
     if name == "redact" or (name == "control" and text.lower() in ("true", "false")):
         return text.lower() == "true"
     if name == "memory" and text.isdigit():
@@ -335,7 +337,7 @@ def _value(name: str, text: str) -> Any:
 
 
 def _loosest(bounds: Sequence[tuple[Bound, int]]) -> list[tuple[Bound, int]]:
-    """Of the two values of a bound that is not exact, keep the one that lets more through."""
+    """Of the two values of a bound that is not exact, keep the wider one."""
     loosest: dict[int, tuple[Bound, int]] = {}
     result = []
     for each, value in bounds:
@@ -360,7 +362,7 @@ def _as(each: Bound, op: type[exp.Expression]) -> Bound:
 
 
 def bare(part: exp.Expression) -> str:
-    """Return a condition on one input as text over its columns alone."""
+    """Return a condition on one input as text over its bare columns."""
     bare = part.copy()
     for column in list(bare.find_all(exp.Column)):
         column.set("table", None)
@@ -368,7 +370,7 @@ def bare(part: exp.Expression) -> str:
 
 
 def _sided(part: exp.Expression, sides: Mapping[str, str], names: Mapping[tuple[str, str], str]) -> str:
-    """Return a condition on inputs as text over l. and r., or over the names alone where no sides are given."""
+    """Return a condition on inputs as text over l. and r., or over bare names if no sides are given."""
     sided = part.copy()
     for column in list(sided.find_all(exp.Column)):
         renamed = exp.to_identifier(names[column.table, column.name], quoted=True)

@@ -1,4 +1,4 @@
-"""Keys that only Spark can make comparable: of different types, which it casts, and structs and lists, as texts."""
+"""Keys that only Spark can make comparable: of different types, which it casts, and structs and lists, as strings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def cast_keys(cut: Cut, inputs: dict[str, DataFrame], sources: dict[str, Source]) -> None:
-    """Give inputs a column for each key that only Spark's casts make comparable, and let the joins be by those."""
+    """Add a column to inputs for each key that only Spark's casts make comparable, and let the joins use it."""
     actual = {alias: {name.lower(): name for name in inputs[alias].columns} for alias in cut.columns}
     for step in cut.steps:
         for at, key in enumerate(step.keys):
@@ -51,7 +51,7 @@ def cast_keys(cut: Cut, inputs: dict[str, DataFrame], sources: dict[str, Source]
 
 
 def _hashes(key: tuple[exp.Column, exp.Column], names: list[str], inputs: dict[str, DataFrame]) -> bool:
-    """Whether the columns of a key can be compared as they are."""
+    """Whether the columns of a key can be compared without a cast."""
     kinds = [
         arrow_schema(inputs[column.table].select(quoted(name)), column.table).field(0).type
         for column, name in zip(key, names, strict=True)

@@ -15,7 +15,7 @@ _AROUND = ("name", "control", "redact")
 
 
 def common_lateness(common: Common, hints: Mapping[str, Sequence[str]], default: Any) -> tuple[Any, ...] | None:
-    """Return the lateness of each stream; None where a hint says something else, which is of one join of two."""
+    """Return the lateness of each stream; None if a hint has another option, which is for a single join of two."""
     lateness = dict.fromkeys(common.streams, default)
     for alias, texts in hints.items():
         for text in texts:
@@ -33,9 +33,9 @@ def many_spec(
     types: Mapping[tuple[str, str], DataType],
     options: Mapping[str, Any],
 ) -> MultiJoinSpec | None:
-    """Return the join of streams within a span of microseconds; None where their keys are not of one type.
+    """Return the join of streams within a span of microseconds; None if their keys are not of one type.
 
-    The result has every key once. So that it can stand for those of all streams, equal ones must look alike.
+    The result has every key once, for all streams. So equal keys must have equal representations.
     """
     for key in common.keys:
         kinds = [types[alias, name] for alias, name in zip(common.streams, key, strict=True)]

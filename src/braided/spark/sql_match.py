@@ -1,4 +1,4 @@
-"""The MATCH_RECOGNIZE clauses of a query: each a `braided.match` over its input, a stream for the rest of the text."""
+"""The MATCH_RECOGNIZE clauses of a query: each becomes a `braided.match`, whose result is a stream of the query."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def with_matches(
     options: Mapping[str, Any],
     query: Callable[[str, Mapping[str, DataFrame]], DataFrame],
 ) -> tuple[str, dict[str, DataFrame]]:
-    """Return a text without its clauses, and the streams that it is over: those given, and the matches.
+    """Return a text without its clauses, and the streams that it reads: the given ones and the matches.
 
-    `query` runs a text over streams: a subquery that a clause reads.
+    `query` runs a text over streams, for subqueries that a clause reads.
     """
     known = dict(streams)
     while (clause := find_match(text)) is not None:
@@ -61,7 +61,7 @@ def _input(
         return session.table(table)
     except PySparkException as error:
         raise OptionError(
-            f"sql: {clause.place}: no stream and no table is called {table}; streams are {', '.join(streams)}"
+            f"sql: {clause.place}: unknown stream or table {table}; the streams are {', '.join(streams)}"
         ) from error
 
 

@@ -1,6 +1,6 @@
-"""Reads the state of a query from its checkpoint by Spark's state readers, also of one that has stopped.
+"""Reads the state of a running or stopped query from its checkpoint, by Spark's state readers.
 
-Only the bookkeeping in Spark's state store says which files are live, so it is read by the `state-metadata` and
+Only the bookkeeping in Spark's state store lists the live files, so it is read by the `state-metadata` and
 `statestore` sources, as of the last committed batch. Nothing is written to the checkpoint.
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def read_state(checkpoint: str | os.PathLike[str], spark: SparkSession | None, *, redact: bool) -> QueryState:
-    """Return what the operators of a query have stored."""
+    """Return the stored state of a query's operators."""
     from pyspark.errors import AnalysisException, PySparkException
     from pyspark.sql import SparkSession
 
@@ -59,7 +59,7 @@ def check_place(place: str) -> None:
                 f"folder {part!r}"
             )
     if not any(entry.name.isdigit() for entry in (path / "commits").iterdir()):
-        raise OptionError(f"checkpoint={place!r}: no batch of this query is committed yet; run it first")
+        raise OptionError(f"checkpoint={place!r}: this query has not committed a batch yet; run it first")
 
 
 def _find_operators(session: SparkSession, place: str) -> tuple[int, int, list[int]]:
@@ -78,7 +78,7 @@ def _read_operator(session: SparkSession, place: str, batch: int, number: int, r
     values = _variable(session, place, batch, number, "book").selectExpr("value.content").collect()
     records = _newest([read_bookkeeping(bytes(row[0])) for row in values])
     if [bookkeeping["worker"] for bookkeeping in records] != list(range(records[0]["workers"] if records else 1)):
-        raise StateError(f"{place}: operator {number} has not the state of all workers; {RESTORE}")
+        raise StateError(f"{place}: operator {number} lacks the state of some workers; {RESTORE}")
     home = records[0].get("home", records[0]["options"]["operator"])
     workers = []
     for bookkeeping in records:
@@ -91,7 +91,7 @@ def _read_operator(session: SparkSession, place: str, batch: int, number: int, r
         elif bookkeeping.get("store") == IN_OBJECTS:
             raise StateError(
                 f"{place}: operator {number} keeps its state in objects, which cannot be read here yet; "
-                "`braided.report` has its figures while the query runs"
+                "use `braided.report` while the query runs"
             )
         else:
             blocks = _variable(session, place, batch, number, "blocks")
@@ -117,7 +117,7 @@ def _names(bookkeeping: Json) -> dict[int, str]:
 
 @dataclass(frozen=True)
 class _Folder:
-    """The files of one worker, read and never changed."""
+    """The files of one worker, read-only."""
 
     path: Path
     bookkeeping: Json

@@ -47,7 +47,7 @@ class TablePlace(Place):
         kind, location = split_name(self.path)
         if kind != "delta":
             raise OptionError(
-                f"path={self.path!r}: only Delta tables are read as streams; Iceberg has a source for Spark"
+                f"path={self.path!r}: only Delta tables can be read as streams; for Iceberg use its own Spark source"
             )
         self.number("max_files")
         return DeltaSource({**self.options, "location": location})

@@ -1,4 +1,4 @@
-"""`braided.write_table`: results as files of a Delta or Iceberg table that WORK writes itself, committed once a batch.
+"""`braided.write_table`: results as files of a Delta or Iceberg table, written by WORK and committed once per batch.
 
 ```
  WORK -> files, and a row (name, rows, bytes, partition, footer) for each -> driver: one commit of the table
@@ -43,7 +43,7 @@ def write_table(
     refuse_connect(frame, "braided.write_table")
     split_name(table)
     if not frame.isStreaming:
-        raise OptionError("df: is no stream; the table's own library writes a batch DataFrame")
+        raise OptionError("df: not a stream; write a batch DataFrame with the table's own library")
     check_trigger(trigger)
     topic_schema(frame.schema)  # columns of the same name, and those that Arrow has no type for
     session = frame.sparkSession
@@ -63,7 +63,7 @@ def write_table(
 
 
 class TableCommit:
-    """What the driver does with a batch: run it, and commit the files that its tasks named."""
+    """Runs a batch on the driver, and commits the files that its tasks named."""
 
     def __init__(self, session: SparkSession, sink: TableSink, checkpoint: str, rounds: Rounds) -> None:
         self._session = session

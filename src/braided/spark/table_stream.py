@@ -49,7 +49,7 @@ class TableStreamWriter(ArrowWriter):  # type: ignore[misc]
         if owner is None or plan is None:
             raise OptionError(
                 f'checkpointLocation={self._checkpoint!r}: for a table, format("{NAME}") reads the plan of a batch '
-                "there; give it as an option of the writer: a local path, or a URL that fsspec knows"
+                "there; give it as an option of the writer: a local path, or a URL that fsspec supports"
             )
         assert self._sink is not None
         self._sink.commit(owner, batchId, plan, files_in(messages))

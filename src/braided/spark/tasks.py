@@ -64,14 +64,14 @@ REPORT = "__braided_report"
 BLOCK = "__braided_block"
 MOMENT = "moment"
 _QUERY = "sql.streaming.queryId"
-# Spark runs the jobs of a query in a group of the name of its run.
+# Spark runs the jobs of a query in a job group named after its run.
 _RUN = "spark.jobGroup.id"
-# Where the blocks of a worker are, as its bookkeeping has it.
+# The place of a worker's blocks, as in its bookkeeping.
 IN_SPARK, IN_FILES, IN_OBJECTS = "spark", "files", "objects"
 # Counts the tasks of this process.
 _ended = itertools.count(1)
-# What is handed on where results are written as files: names and sizes; of a table's files partition and footer too;
-# and how far the time columns of a topic have come.
+# The columns that describe written files: name and size; for a table's files also partition and footer; and the
+# progress of the time columns of a topic.
 FILES = pa.schema(
     [
         ("name", pa.string()),
@@ -86,9 +86,9 @@ FILES_DDL = "name string, rows long, bytes long, values string, footer binary, p
 
 
 def freeze_loaded() -> None:
-    """Freeze what is loaded, so that the garbage collector skips it, after a process's tasks 1, 2, 4, 8 ...
+    """Freeze loaded objects, so that the garbage collector skips them, after a process's tasks 1, 2, 4, 8 ...
 
-    PySpark's daemon collects after every task. With pandas, Arrow and numba loaded that walks a hundred thousand
+    PySpark's daemon collects garbage after every task. With pandas, Arrow and numba loaded it visits a hundred thousand
     objects which never become garbage, and takes longer than the work of a small batch. A process loads more with its
     first task of every kind: routers and workers, and those of other queries.
     """
@@ -99,7 +99,7 @@ def freeze_loaded() -> None:
 
 
 def wire_names(count: int) -> list[str]:
-    """Return names for columns on their way through Spark, where those of users may have dots or quotes."""
+    """Return internal names for columns inside Spark, since users' names may have dots or quotes."""
     return [f"c{number}" for number in range(count)]
 
 
@@ -108,7 +108,7 @@ def batch_number() -> int:
     context = TaskContext.get()
     batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
     if batch is None:
-        raise BraidedError("braided.write_files: only a streaming query writes files; this plan runs outside of one")
+        raise BraidedError("braided.write_files: only a streaming query writes files; this plan runs without one")
     return int(batch)
 
 
@@ -134,9 +134,9 @@ def files_of(rows: Iterable[Any]) -> list[DataFile]:
 
 @dataclass(frozen=True)
 class WrittenResult:
-    """Results that workers write: where, and which columns of the operator's result under which names.
+    """Results that workers write: the target, and the columns of the operator's result with their names.
 
-    times : of each column that is a time of a stream's rows, its name and the stream.
+    times : the name of each column that is a time of a stream's rows, and the stream.
     """
 
     target: Target
@@ -145,7 +145,7 @@ class WrittenResult:
     times: tuple[tuple[str, int], ...] = ()
 
     def progress(self, report: Json) -> str:
-        """Return what a worker promises of the time columns, as text."""
+        """Return the progress that a worker promises for the time columns, as text."""
         of_streams = report.get("progress")
         if of_streams is None:
             return to_text({})
@@ -164,9 +164,9 @@ def _check_version(version: str) -> None:
 
 
 class FileTask:
-    """Names of files become their rows, and a last column that has another number for each file or part of one.
+    """Turns names of files into their rows, with a last column that numbers each file or part of a file.
 
-    Where names may repeat, all of a name are in one task, which takes it once.
+    If names may repeat, all repeats of a name are in one task, which reads the file once.
     """
 
     def __init__(self, reader: FileReader, partitions: tuple[str, ...], *, may_repeat: bool = False) -> None:
@@ -176,7 +176,7 @@ class FileTask:
         self._progress: dict[str, Progress] = {}
 
     def progress(self, column: int) -> Progress | None:
-        """Return how far one of the columns has come, once the last row has been taken, where its topic says so."""
+        """Return the progress of a column once the last row has been read, if its topic has it."""
         return self._progress.get(self._reader.outputs[column])
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -203,18 +203,18 @@ class FileTask:
         return dict(zip(self._partitions, values, strict=True))
 
     def _check(self, part: Part) -> None:
-        """Refuse a name that was not there when the query was built, and of which Spark makes others come again."""
+        """Refuse a new name with glob characters, which makes Spark repeat other files of the batch."""
         if has_glob_characters(part.path) and not self._reader.committed:
             raise BraidedError(
-                f"{part.path}: start the query again. Where a name has {{}}, [], * or ?, Spark hands on all files of a "
-                "batch several times (SPARK-58518); a query that starts with such files there takes each once"
+                f"{part.path}: start the query again. If a name has {{}}, [], * or ?, Spark returns all files of a "
+                "batch several times (SPARK-58518); a query that finds such names at its start reads each file once"
             )
 
 
 class RouteTask:
-    """ROUTE: rows of one input become packets and a report row.
+    """ROUTE: turns rows of one input into packets and a report row.
 
-    Where `in_parts`, a last column of the rows tells parts of the input apart (`braided.runtime.input_parts`).
+    With `in_parts`, a last column of the rows distinguishes parts of the input (`braided.runtime.input_parts`).
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class RouteTask:
         in_parts: bool = False,
         home: str = "",
     ) -> None:
-        """`home` is what the operator's folder in a new checkpoint is called; no other operator has it."""
+        """`home` is the name of the operator's folder in a new checkpoint; it is unique."""
         self._operator = operator
         self._home = home
         self._side = side
@@ -261,31 +261,31 @@ class RouteTask:
         freeze_loaded()
 
     def _promise(self) -> Progress | None:
-        """Return how far this input has come, where it is a topic whose writer says so."""
+        """Return the progress of this input, if it is a topic whose writer recorded it."""
         if self._files is None:
             return None
         return self._files.progress(self._operator.inputs[self._side].names.index(self._operator.times[self._side]))
 
     def _named(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Give the columns their own names again; a last one more tells parts apart, or is a delay handed on."""
+        """Restore the columns' own names. One more column distinguishes parts, or is a propagated delay."""
         names = [*self._operator.inputs[self._side].names, self._last]
         for batch in batches:
             yield batch.rename_columns(names[: batch.num_columns])
 
     def _find_table(self, join: str, workers: int) -> RoutingTable:
-        """Return the batch's table, from the control directory of this join where there is one."""
+        """Return the batch's table, from the control directory of this join if there is one."""
         if self._routing.control is None:
             return self._routing.first(workers)
         context = TaskContext.get()
         batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
         query = context.getLocalProperty(_QUERY) if context is not None else None
         if batch is None or query is None:
-            raise BraidedError("control=: only a streaming query can use it; this plan runs outside of one")
+            raise BraidedError("control=: only a streaming query can use it; this plan runs without one")
         return self._routing.table_of(int(batch), query, join, workers, context.getLocalProperty(_RUN))
 
 
 class TickTask(RouteTask):
-    """ROUTE of a batch without rows: its summary calls all workers."""
+    """ROUTE of a batch without rows: its summary makes all workers run."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
@@ -312,13 +312,13 @@ def _packet_rows(packets: list[Packet], ids: tuple[int, ...], folder: ShuffleFol
 
 
 def shuffle_folder(home: str) -> ShuffleFolder | None:
-    """Return where a task's blocks cross the shuffle; None where they travel inline."""
+    """Return the folder by which a task's blocks cross the shuffle; None if they travel inline."""
     folder = folder_of_task()
     return None if folder is None else folder[0].blocks(home, folder[1])
 
 
 class Worker:
-    """WORK: one worker's packets and state become result blocks and a report row."""
+    """WORK: turns one worker's packets and state into result blocks and a report row."""
 
     def __init__(
         self,
@@ -329,7 +329,7 @@ class Worker:
         written: WrittenResult | None = None,
         home: str = "",
     ) -> None:
-        """`home` is what the operator's folder in a new checkpoint is called; no other operator has it."""
+        """`home` is the name of the operator's folder in a new checkpoint; it is unique."""
         self._operator = operator
         self._home = home
         self._written = written
@@ -345,7 +345,7 @@ class Worker:
         import pandas as pd
 
         _check_version(self._version)
-        # Not by its partition: where two results are united, Spark goes on counting with the partitions of the second.
+        # Not by its partition: in a union of two results, Spark continues counting with the partitions of the second.
         workers = workers_of_task(self._routing)
         worker = worker_ids(workers).index(int(key[0]))
         packets = []
@@ -398,19 +398,19 @@ class Worker:
             )
 
     def _folder(self, worker: int) -> StateFolder | ObjectFolder | None:
-        """Return where blocks of state are in the checkpoint; None where this query has no such folder."""
+        """Return the folder of state blocks in the checkpoint; None if this query has no such folder."""
         folder = folder_of_task()
         return None if folder is None else folder[0].state(self._home, worker, folder[1])
 
     def _rescaling(self) -> WorkersBefore | None:
-        """Return what workers left when their number changed; None where it never did."""
+        """Return the state of the old workers when their number changed; None if it never did."""
         folder = folder_of_task()
         if folder is None or folder[0].rescaled is None:
             return None
         return WorkersBefore(Path(folder[0].location), folder[0].rescaled, folder[1], self._routing.first)
 
     def _location(self) -> str | None:
-        """Return where the query's routing tables are; not by way of links, which may lead elsewhere one day."""
+        """Return the place of the query's routing tables, without symbolic links, which may change later."""
         context = TaskContext.get()
         query = context.getLocalProperty(_QUERY) if context is not None else None
         control = None if query is None else self._routing.directory(query)
@@ -436,7 +436,7 @@ class Worker:
         except BaseException:
             writer.discard()
             raise
-        # A row for each file, one with the progress, and the report, which is dropped on its way.
+        # A row for each file, one with the progress, and the report, which is dropped later.
         columns = {name: [*values, None, None] for name, values in file_rows(files).to_pydict().items()}
         columns["progress"] = [*[None] * len(files), progress, None]
         rows = pd.DataFrame({**columns, REPORT: [*[None] * len(files), None, report]}, dtype=object)
@@ -466,8 +466,8 @@ class SparkStore:
 
     def load(self) -> bytes | None:
         """See `Store`."""
-        # Asked for a value that is not there, Spark logs a warning: one for each worker of a new query. Asking whether
-        # it is there takes 0.2 ms more in a batch.
+        # If a value is missing, Spark logs a warning when it is read: one for each worker of a new query. Asking
+        # whether it exists takes 0.2 ms more per batch.
         return bytes(self._bookkeeping.get()[0]) if self._bookkeeping.exists() else None
 
     def save(self, bookkeeping: bytes) -> None:
@@ -475,7 +475,7 @@ class SparkStore:
         self._bookkeeping.update((bookkeeping,))
 
     def open(self, bookkeeping: Json) -> BlockStore:
-        """See `Store`. Where blocks are is decided with the first batch, for as long as the checkpoint lives."""
+        """See `Store`. The place of blocks is chosen with the first batch, for the lifetime of the checkpoint."""
         if not bookkeeping["batches"]:
             bookkeeping["store"] = _STORES[type(self._folder)]
         store = bookkeeping.get("store", IN_SPARK)
@@ -487,8 +487,8 @@ class SparkStore:
             return ObjectBlocks(self._folder, bookkeeping)
         began = "on a local path" if store == IN_FILES else f"on a store that the driver reached by fsspec ({OBJECTS})"
         raise StateError(
-            f"the state is in {store} of the checkpoint, which this query cannot reach: its checkpoint was {began} "
-            "when it began, and the session was a classic one; start it so again"
+            f"the state is in {store} of the checkpoint, which this query cannot reach: at its first start its "
+            f"checkpoint was {began}, and the session was a classic one; start it in the same way"
         )
 
 
@@ -514,7 +514,7 @@ class _SparkBlocks(CachedBlocks):
 
 
 class Unpack:
-    """UNPACK: result blocks become rows."""
+    """UNPACK: turns result blocks into rows."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema

@@ -1,15 +1,15 @@
-"""Batches without rows, for operators with `idle=`: a source of our own whose offset moves when rows wait in a silence.
+"""Batches without rows, for operators with `idle=`: our own source, whose offset moves if rows wait during a silence.
 
 ```
- workers -> report: "rows wait" -> listener on the driver -> a file: when the silence is over
+ workers -> report: "rows wait" -> listener on the driver -> a file: when the tick is due
                                                                 |
- a batch without rows, whose moment all workers see  <-  the source: a new offset, once that time has come
+ a batch without rows, whose timestamp all workers see  <-  the source: a new offset, once the tick is due
 ```
 
-A batch that Spark makes for want of data has no tasks, so that workers would not see it; processing-time timers of
-Spark ask for batches for ever. Here one batch is made when the last one is `idle` ago and left rows waiting, and one
-`idle` after every start, since a stopped query may have left some. An offset means nothing: a batch is the same however
-often it runs, and its moment is in Spark's offset log.
+A batch that Spark makes without data has no tasks, so workers would not see it. Spark's processing-time timers would
+request batches for ever. This source makes one batch when `idle` has passed since the last one and rows still wait, and
+one batch `idle` after every start, since a stopped query may have waiting rows. Offsets have no meaning: a batch is the
+same however often it runs, and its timestamp is in Spark's offset log.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class TickSource(DataSource):  # type: ignore[misc]
 
 
 class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Moves its offset by one when a tick is due. It reads one row for that, so that the batch has a task."""
+    """Moves its offset by one when a tick is due. It returns one row then, so that the batch has a task."""
 
     def __init__(self, path: str, idle: int) -> None:
         self._path = path
@@ -80,11 +80,11 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: 
         return {"tick": 0}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """See `SupportsTriggerAvailableNow`: such a run ends, and nothing in it is silent."""
+        """See `SupportsTriggerAvailableNow`: such a run ends, so it has no silence."""
         self._ends = True
 
     def latestOffset(self, start: dict[str, int] | None = None, limit: Any = None) -> dict[str, int]:
-        """See `DataSourceStreamReader`. Before Spark 4.2 nobody says where a query that starts again was."""
+        """See `DataSourceStreamReader`. Before Spark 4.2 a restarted query does not pass its last offset."""
         if start is not None:
             self._known = start["tick"]
         elif self._known is None:
@@ -116,7 +116,7 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: 
 
 
 class TickRequests:
-    """When an operator wants a batch without rows, for each run of a query that has it; written for its source."""
+    """When an operator needs a batch without rows, for each run of a query with it; in a file for its source."""
 
     def __init__(self, path: str, idle: int) -> None:
         self.path = path
@@ -131,7 +131,7 @@ class TickRequests:
         self._write(run, moments[0] + self.idle if moments and waits else None)
 
     def forget(self, run: str) -> None:
-        """Forget a run that ended."""
+        """Remove a run that has ended."""
         self._write(run, None)
 
     def _write(self, run: str, due: int | None) -> None:
@@ -147,7 +147,7 @@ class TickRequests:
 
 
 def make_ticks(session: SparkSession, idle: int, name: str) -> tuple[DataFrame, TickRequests]:
-    """Return a stream that has a row when a tick is due, and where an operator says when that is."""
+    """Return a stream that has a row when a tick is due, and the object by which an operator requests ticks."""
     requests = TickRequests(os.path.join(_folder(), f"{name}.json"), idle)
     session.dataSource.register(TickSource)
     options = {"path": requests.path, "idle": str(idle)}
@@ -156,7 +156,7 @@ def make_ticks(session: SparkSession, idle: int, name: str) -> tuple[DataFrame, 
 
 @cache
 def _folder() -> str:
-    """Return a folder of this process, which only its user can read; Spark runs sources on the driver's machine."""
+    """Return a folder for this process that only its user can read; Spark runs sources on the driver's machine."""
     path = tempfile.mkdtemp(prefix="braided-ticks-")
     atexit.register(shutil.rmtree, path, ignore_errors=True)
     return path

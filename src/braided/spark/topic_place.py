@@ -1,6 +1,6 @@
 """Topics as a source and a sink of Spark: offsets are the numbers of manifests.
 
-Its rows are read by Spark's tasks, or, for a braided operator, only the names of its files are handed out.
+Its rows are read by Spark's tasks. For a braided operator, only the names of its files are passed on.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ try:
 except ImportError:  # before Spark 4.2 a source could not be limited
     _Limited = object
 SupportsTriggerAvailableNow: Any = _Limited
-"""What a source is that ends a run with trigger `availableNow` where it was when the run began."""
+"""The base of a source that ends a run with trigger `availableNow` at the offset that it had at the start."""
 
-# Tasks that read a batch, where nobody says how many; a file is read by one of them.
+# The default number of tasks that read a batch; each file is read by one of them.
 _PARALLEL = 8
 
 
@@ -51,7 +51,7 @@ class TopicPlace(Place):
         return is_topic(path)
 
     def schema(self) -> StructType:
-        """See `Place`: what is known of times comes with the columns."""
+        """See `Place`: the columns have the marks of their times."""
         topic = Topic(self.path)
         schema, marks = StructType.fromJson(json.loads(topic.schema)), topic.marks
         return StructType([
@@ -86,7 +86,7 @@ class TopicPlace(Place):
 
     def _check_append(self, overwrite: bool, advice: str) -> None:
         if overwrite:
-            raise OptionError(f"path={self.path!r}: a topic is a log, which is not overwritten; write {advice}")
+            raise OptionError(f"path={self.path!r}: a topic is a log and cannot be overwritten; write {advice}")
 
     def _parallel(self) -> int:
         return self.number("parallel") or _PARALLEL
@@ -95,7 +95,7 @@ class TopicPlace(Place):
         known = {field.name: field.dataType for field in self.schema()}
         for field in schema:
             if known.get(field.name) != field.dataType:
-                what = known[field.name].simpleString() if field.name in known else "no column of that name"
+                what = known[field.name].simpleString() if field.name in known else "no such column"
                 raise OptionError(
                     f"schema: {field.name} {field.dataType.simpleString()}: the topic has {what}; leave schema out"
                 )
@@ -103,7 +103,7 @@ class TopicPlace(Place):
 
 
 class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Plans batches of whole manifests, and reads files or names them."""
+    """Plans batches of whole manifests, and returns rows of files or names of files."""
 
     def __init__(
         self, path: str, schema: pa.Schema | None, most: int | None, parallel: int, reader: str | None
@@ -128,7 +128,7 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
         self._end = self._topic.latest() + 1
 
     def latestOffset(self, start: dict[str, int] | None = None, limit: Any = None) -> dict[str, int]:
-        """See `DataSourceStreamReader`: whole entries, of at most so many files together, but one at least."""
+        """See `DataSourceStreamReader`: whole entries of together at most `max_files` files, but at least one entry."""
         self._latest = self._topic.latest(self._latest)
         end = self._latest + 1 if self._end is None else self._end
         if start is None or self._most is None:
@@ -142,7 +142,7 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
         return {"slot": slot}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """See `DataSourceStreamReader`. Where names are asked for, the first task also tells how far the topic is."""
+        """See `DataSourceStreamReader`. If names are returned, the first task also returns the topic's progress."""
         tasks = _deal(self._topic, start["slot"], end["slot"], self._parallel)
         progress = self._topic.progress(start["slot"], end["slot"]) if self._schema is None else {}
         if not progress:
@@ -153,7 +153,7 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """See `DataSourceStreamReader`."""
         if self._schema is None:
-            # No file's name begins with a brace, as the text of a progress does.
+            # No file's name starts with a brace, but the text of a progress does.
             starts = [PROGRESS if name.startswith("{") else 0 for name in partition.value]
             named = zip(starts, partition.value, strict=True)
             paths = [name if start == PROGRESS else f"{self._topic.data}/{name}" for start, name in named]
@@ -163,13 +163,13 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type:
         yield from _rows([f"{self._topic.data}/{name}" for name in partition.value], self._schema)
 
     def commit(self, end: dict[str, int]) -> None:
-        """See `DataSourceStreamReader`: what lies before may be deleted, as far as this reader is concerned."""
+        """See `DataSourceStreamReader`: this reader no longer needs earlier entries, so they may be deleted."""
         if self._reader is not None:
             self._topic.register(self._reader, end["slot"])
 
 
 class TopicFiles(DataSourceReader):  # type: ignore[misc]
-    """Reads the entries of a topic that there are when it is planned."""
+    """Reads the entries of a topic that exist when the read is planned."""
 
     def __init__(self, path: str, schema: pa.Schema, parallel: int) -> None:
         self._topic = Topic(path)
@@ -177,7 +177,7 @@ class TopicFiles(DataSourceReader):  # type: ignore[misc]
         self._parallel = parallel
 
     def partitions(self) -> Sequence[InputPartition]:
-        """See `DataSourceReader`. One task with nothing to do, since Spark wants one at least."""
+        """See `DataSourceReader`. At least one task, even without files, because Spark requires one."""
         return _deal(self._topic, None, None, self._parallel) or [InputPartition([])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -186,7 +186,7 @@ class TopicFiles(DataSourceReader):  # type: ignore[misc]
 
 
 def _deal(topic: Topic, start: int | None, stop: int | None, parallel: int) -> list[InputPartition]:
-    """Return the files of each task: the largest is dealt out first; a task reads its own in order."""
+    """Return the files of each task: the largest files are assigned first; a task reads its files in order."""
     files = [file for entry in topic.manifests(start, stop) for file in entry.files]
     tasks = deal([file.bytes for file in files], parallel)
     return [InputPartition([files[at].name for at in task]) for task in tasks]

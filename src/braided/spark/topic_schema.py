@@ -1,4 +1,4 @@
-"""The schema that a topic of a DataFrame's rows has, and what is known of its times."""
+"""The schema of a topic with a DataFrame's rows, and the marks of its times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from braided.storage.topic import Topic, create_topic
 
 
 def create_topic_of(schema: StructType, path: str) -> Topic:
-    """Return the topic of rows of a schema, which is made if there is none."""
+    """Return the topic of rows of a schema; create it if it does not exist."""
     topic = create_topic(path, topic_schema(schema))
     marks = {
         field.name: {m: field.metadata[m] for m in (DELAY, BEHIND) if m in (field.metadata or {})}
@@ -24,10 +24,10 @@ def create_topic_of(schema: StructType, path: str) -> Topic:
 
 
 def topic_schema(schema: StructType) -> str:
-    """Return the schema that a topic has, as JSON; refuse rows that cannot be in one."""
+    """Return the schema of a topic, as JSON; refuse rows that cannot be in one."""
     arrow_of(schema, "df")
     if not schema.fields:
-        raise OptionError("df: has no column")
+        raise OptionError("df: has no column; select at least one")
     if len({name.lower() for name in schema.names}) != len(schema.names):
         raise OptionError(f"df: two of its columns share a name: {', '.join(schema.names)}; rename one")
     plain = StructType([StructField(field.name, field.dataType, True) for field in schema.fields])

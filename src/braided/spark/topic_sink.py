@@ -1,8 +1,8 @@
 """`format("braided")` as a sink: tasks write files, and a process of the driver commits a batch by one manifest.
 
 Spark commits each batch in a process that knows nothing of the one before. A batch is committed once by its number in
-the log of its query (`Topic.resume`), and the digest of its input where the checkpoint can be read. Nothing is deleted
-when a commit fails, since it may have come through: the batch runs again, and sweeps what is not in the log.
+the log of its query (`Topic.resume`), and by the digest of its input if the checkpoint can be read. Nothing is deleted
+when a commit fails, since it may have succeeded: the batch runs again, and deletes files that are not in the log.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ from braided.storage.writing import CODECS, DataFile, FileTarget, Target, batch_
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Since Spark 4.1. Before it, rows reach a sink of a stream one by one.
+# Since Spark 4.1. In earlier versions, a streaming sink receives rows one by one.
 _Streamed = getattr(datasource, "DataSourceStreamArrowWriter", None)
 
 
 class _RowByRow:
-    """Refuses to be used: Spark has no other sink of streams in Python."""
+    """Raises when it is used: this version of Spark has only row-by-row streaming sinks in Python."""
 
     def __new__(cls, *_: object) -> _RowByRow:
-        raise OptionError(f'format("{NAME}"): Spark 4.0 gives streams to sinks row by row; use braided.write_files')
+        raise OptionError(f'format("{NAME}"): Spark 4.0 has only sinks of single rows; use braided.write_files')
 
 
 ArrowWriter: Any = _RowByRow if _Streamed is None else _Streamed
-"""What a sink of streams is made of, in this version of Spark."""
+"""The base class of a streaming sink in this version of Spark."""
 
 
 @dataclass
 class Written(WriterCommitMessage):  # type: ignore[misc]
-    """What a task wrote, and for which query."""
+    """The files that a task wrote, and the query."""
 
     query: str | None
     files: tuple[DataFile, ...]
 
 
 def check_codec(options: Mapping[str, str]) -> str:
-    """Return how files are compressed."""
+    """Return the compression of files."""
     codec = str(options.get("compression", "snappy")).lower()
     if codec not in CODECS:
         raise OptionError(f"compression={codec!r}: write one of {', '.join(CODECS)}")
@@ -63,7 +63,7 @@ def check_codec(options: Mapping[str, str]) -> str:
 def write_task(
     target: Target, schema: pa.Schema, batches: Iterator[pa.RecordBatch], folder: str | None = None
 ) -> Written:
-    """Write the rows of one attempt of a task, to the folder of its stream's batch unless another is given."""
+    """Write the rows of one attempt of a task, by default to the folder of its stream's batch."""
     from braided.runtime.router import conform
     from braided.spark.tasks import batch_number, freeze_loaded
 
@@ -83,7 +83,7 @@ def write_task(
 
 
 class _TopicWriter:
-    """The topic that is written to, made if there is none."""
+    """The topic that is written to; it is created if it does not exist."""
 
     def __init__(self, path: str, schema: StructType, options: Mapping[str, str]) -> None:
         self._schema = arrow_of(schema, "df")
@@ -125,21 +125,21 @@ class TopicSink(_TopicWriter, ArrowWriter):  # type: ignore[misc]
         commit_batch(self._topic, self._checkpoint, messages, batchId)
 
     def abort(self, messages: Sequence[Written | None], batchId: int) -> None:
-        """See `DataSourceStreamWriter`: the batch's next attempt sweeps."""
+        """See `DataSourceStreamWriter`: the next attempt of the batch cleans up."""
 
 
 def commit_batch(topic: Topic, checkpoint: str | None, messages: Sequence[Written | None], batch: int) -> None:
-    """Add the files of a batch to a topic, unless they are there."""
+    """Add the files of a batch to a topic, unless they are already there."""
     owner, plan = batch_of(checkpoint, messages, batch)
     if owner is None:
         return
-    # Where nobody can say which batches came before, a batch of any number may be the first with rows.
+    # If the earlier batches are not known, a batch of any number may be the first with rows.
     writer = topic.resume(owner, batch if plan is not None else 0)
     writer.commit(batch, UNKNOWN if plan is None else plan, files_in(messages))
 
 
 def batch_of(checkpoint: str | None, messages: Sequence[Written | None], batch: int) -> tuple[str | None, str | None]:
-    """Return the query of a batch and the digest of its input; None for what the checkpoint does not tell us."""
+    """Return the query of a batch and the digest of its input; None for what cannot be read from the checkpoint."""
     plan = _read(checkpoint, f"offsets/{batch}")
     owner = next((message.query for message in messages if message is not None and message.query), None)
     if owner is None:  # a batch without tasks
@@ -160,6 +160,6 @@ def _read(checkpoint: str | None, name: str) -> str | None:
         return None
     try:
         content = files_at(checkpoint, "checkpoint").read(name)
-    except (BraidedError, OSError):  # a file system that fsspec does not know
+    except (BraidedError, OSError):  # a file system that fsspec does not support
         return None
     return None if content is None else content.decode()

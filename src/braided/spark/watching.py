@@ -1,7 +1,7 @@
-"""What a dashboard hears of the queries of a session, as events of a history.
+"""The events of a session's queries for a dashboard, as events of a history.
 
-It follows the session's registry, which listens to Spark's progress already, so that an event is converted from the JVM
-once. Batches that ran before it came are read from what Spark remembers of the queries that run.
+It follows the session's registry, which already listens to Spark's progress, so that an event is converted from the JVM
+once. Batches that ran before are read from the recent progress that Spark keeps of running queries.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _log = logging.getLogger("braided")
 _HOT_KEYS = 10
 _LETTERS = 200
 _ON_ITS_WAY = 10.0
-# What a report has of a stream for the operator's own sake.
+# The fields of a stream in a report that only the operator uses.
 _INNER = ("trust", "learned", "learner")
 
 
 class Watch:
-    """Turns the events of one session into those of a history, which `add` takes."""
+    """Turns the events of one session into events of a history, and passes them to `add`."""
 
     def __init__(
         self, spark: SparkSession, add: Callable[[Json], None], *, redact: bool, for_page: bool = True
@@ -53,15 +53,15 @@ class Watch:
         self._lock = threading.Condition()
 
     def begin(self) -> None:
-        """Follow, and catch up with the queries that run."""
-        with self._lock:  # what is new waits until what was before is told
+        """Start to follow, and catch up with the running queries."""
+        with self._lock:  # new events wait until the earlier ones are passed on
             self._registry.followers.append(self)
             for query in self._spark.streams.active:
                 for progress in query.recentProgress:
                     self.progressed(progress, {})
 
     def end(self, *, wait: bool = True) -> None:
-        """Follow no more. What is on its way is waited for: Spark reports the last batch and the end a little later."""
+        """Stop following. Wait for pending events: Spark reports the last batch and the end a little later."""
         with contextlib.suppress(Exception):  # the session may have ended
             active = {str(query.runId) for query in self._spark.streams.active}
             with self._lock:
@@ -70,7 +70,7 @@ class Watch:
             self._registry.followers.remove(self)
 
     def started(self, event: Any) -> None:
-        """See `Follower`. The query is asked for while it surely runs; what it does is known with its first batch."""
+        """See `Follower`. The query is looked up while it certainly runs; its first batch names its operators."""
         run = str(event.runId)
         self._queries[run] = self._spark.streams.get(str(event.id))
         self._start(run, str(event.id), event.name, event.timestamp)
@@ -129,7 +129,7 @@ class Watch:
             self._lock.notify_all()
 
     def _operator(self, progress: Any, metric: str, decisions: Sequence[Json]) -> Json:
-        """Return what an operator reports, as `Report` has it; add its new table and decisions before."""
+        """Return the report of an operator, in the form of `Report`; add its new table and decisions before it."""
         run = str(progress.runId)
         work, routed = (
             [json.loads(text) for text in progress.observedMetrics[f"{METRIC}{metric}:{part}"]["reports"]]
@@ -161,7 +161,7 @@ class Watch:
     def _change(
         self, progress: Any, metric: str, watched: Watched, report: Json, decisions: Sequence[Json]
     ) -> Sequence[Json]:
-        """Add a table that was not seen yet; with the first one come the decisions that led to it."""
+        """Add a new table; with the first one, also the decisions that led to it."""
         run, adapting = str(progress.runId), watched.in_query(str(progress.id))
         known, version = self._tables.get((run, metric)), int(report["table"][0])
         if known != version:
@@ -188,7 +188,7 @@ class Watch:
         return [{"key": key, "label": shown.get(key), "counts": counts[key]} for key in heaviest]
 
     def _draw(self, run: str, query: str) -> None:
-        """Add the picture of a query; it walks the plan in the JVM, so it has a thread of its own."""
+        """Add the picture of a query; it walks the plan in the JVM, so it runs in a separate thread."""
         try:
             handle = self._queries.get(run) or self._spark.streams.get(query)
             if handle is not None:
@@ -198,7 +198,7 @@ class Watch:
 
 
 def _without_histories(query: Json) -> Json:
-    """Return what is said of a query without what detectors tell of earlier batches: the history has those."""
+    """Return the description of a query without its detectors' reports of earlier batches: the history has those."""
     detectors = [
         {name: value for name, value in one.items() if not name.endswith("history")}
         for one in query.get("detectors", ())
@@ -207,10 +207,10 @@ def _without_histories(query: Json) -> Json:
 
 
 def _lag(source: Any) -> Json:
-    """Return what a source itself reports of how far it is behind, as Kafka's does."""
+    """Return the lag that a source itself reports, as Kafka's does."""
     return {str(name): str(value) for name, value in (source.metrics or {}).items() if "Behind" in str(name)}
 
 
 def _millis(timestamp: str) -> int:
-    """Return the milliseconds since 1970 of a moment as Spark writes it."""
+    """Return the milliseconds since 1970 of a timestamp in Spark's format."""
     return round(1000 * datetime.fromisoformat(timestamp).timestamp())

@@ -1,9 +1,9 @@
-"""Native watermarks around a braided operator: read them, lengthen them, mark the result with them.
+"""Native watermarks around a braided operator: reads them, lengthens them, and marks the result with them.
 
 A native operator after a join drops rows older than Spark's watermark, and a result may be older than either
 input's watermark by the width of the window. Spark's own join delays its output watermark for that reason;
-an operator in Python cannot, and a second `withWatermark` is refused. So the delay of the inputs' own
-watermark is lengthened instead, in the query plan. No public API does this. Where it is not possible, and with Spark
+an operator in Python cannot, and Spark refuses a second `withWatermark`. So the delay of the inputs' own
+watermark is lengthened instead, in the query plan. No public API does this. If it is not possible, and with Spark
 Connect, the result has no watermark: Spark then refuses an aggregate in append mode, which would lose rows.
 """
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 WATERMARK = "spark.watermarkDelayMs"
-# How far a result's time may be behind the largest of its column, and behind its sources' clocks.
+# How far a result's time may be behind the largest time of its column, and behind its sources' clocks.
 DELAY = "braided.delayUs"
 BEHIND = "braided.behindUs"
-# The sources have a watermark, and the result has none since theirs is too short.
+# The sources have a watermark, but the result has none, since theirs is too short.
 UNMARKED = "braided.watermarkTooShort"
 MARKS = (WATERMARK, DELAY, BEHIND, UNMARKED)
 
-# Through these a longer delay is harmless. They do not use the watermark; `Deduplicate` only forgets rows later.
+# For these operators a longer delay is harmless. They do not use the watermark; `Deduplicate` only forgets rows later.
 TRANSPARENT = {
     "Project", "Filter", "SubqueryAlias", "Union", "Repartition", "RepartitionByExpression", "MapInArrow",
     "MapInPandas", "CollectMetrics", "Generate", "TypedFilter", "MapElements", "MapPartitions",
@@ -59,7 +59,7 @@ def marks_of(metadata: Mapping[str, Any]) -> TimeMarks:
 
 
 def to_metadata(marks: TimeMarks, watermark_ms: int | None, *, unmarked: bool) -> dict[str, int]:
-    """Return marks as metadata, with the watermark that the inputs really have."""
+    """Return marks as metadata, with the watermark that the inputs actually have."""
     metadata = {BEHIND: marks.watermark_delay}
     if unmarked:
         metadata[UNMARKED] = 1
@@ -71,14 +71,14 @@ def to_metadata(marks: TimeMarks, watermark_ms: int | None, *, unmarked: bool) -
 
 
 def metadata_of(frame: DataFrame, column: str) -> dict[str, Any]:
-    """Return the metadata of a column, where Spark and Braided both keep their marks."""
+    """Return the metadata of a column, in which both Spark and Braided store their marks."""
     metadata: dict[str, Any] = frame.schema[column].metadata or {}
     return metadata
 
 
 @dataclass(frozen=True)
 class TooShort:
-    """A watermark that is shorter than the result needs, and why it stays so."""
+    """A watermark that is shorter than the result needs, and why it cannot be lengthened."""
 
     column: str
     current_ms: int
@@ -86,11 +86,11 @@ class TooShort:
     reason: str
 
     def describe(self, names: Mapping[str, str]) -> str:
-        """Return the problem and what to write, with the names that users know the columns by."""
+        """Return the problem and what to write, with the users' names of columns."""
         name = names.get(self.column, self.column)
         current, needed = (show_duration(ms * 1000) for ms in (self.current_ms, self.needed_ms))
         return (
-            f"{name}: an aggregate of Spark's over this result needs its watermark to be {needed} late instead of "
+            f"{name}: an aggregate of Spark's over this result needs a watermark delay of {needed} instead of "
             f"{current}, or results are lost, and Braided cannot change it {self.reason}; write withWatermark"
             f"({name.rpartition('.')[2]!r}, {needed!r}) there, and lateness={current!r} for the join"
         )
@@ -98,13 +98,13 @@ class TooShort:
 
 @dataclass(frozen=True)
 class HeldBack:
-    """Why rows that wait for a stream's clock may be late for Spark's watermark when they come out."""
+    """Why rows that wait for a stream's clock may be late for Spark's watermark when they are returned."""
 
     column: str
     reason: str
 
     def describe(self, names: Mapping[str, str]) -> str:
-        """Return the problem and what to write, with the names that users know the columns by."""
+        """Return the problem and what to write, with the users' names of columns."""
         name = names.get(self.column, self.column)
         return (
             f"{name}: rows that match nothing wait for this time, and {self.reason}; an aggregate of Spark's over this "
@@ -114,13 +114,13 @@ class HeldBack:
 
 @dataclass(frozen=True)
 class Lengthened:
-    """Inputs with watermarks that the result can use, each with its delay in milliseconds; or why there are none."""
+    """Inputs with watermarks that the result can use, each with its delay in milliseconds; or the reason why not."""
 
     frames: Sequence[DataFrame]
     delays_ms: Sequence[int | None]
     problem: TooShort | HeldBack | None = None
     unmarked: bool = False
-    """Whether an input has lost its watermark before."""
+    """Whether an input lost its watermark in an earlier operator."""
 
 
 def lengthen_watermarks(
@@ -129,10 +129,10 @@ def lengthen_watermarks(
     delays_us: Sequence[int],
     learned: Mapping[int, bool] | None = None,
 ) -> Lengthened:
-    """Return the inputs with the delay of each watermark at least `delays_us`; inputs without one stay as they are.
+    """Return the inputs with a delay of at least `delays_us` for each watermark; inputs without one do not change.
 
-    Spark has one watermark in a query, the least of all: one that is too short makes all of them useless. `learned` has
-    the inputs whose clock rows of the other one wait for, each with whether its lateness is learned.
+    A query in Spark has one watermark, the least of all: one that is too short makes all of them useless. `learned` has
+    the inputs for whose clock rows of the other input wait, each with whether its lateness is learned.
     """
     none = [None] * len(frames)
     problem = _held_back(frames, columns, learned or {})
@@ -159,7 +159,7 @@ def lengthen_watermarks(
 
 
 def _held_back(frames: Sequence[DataFrame], columns: Sequence[str], learned: Mapping[int, bool]) -> HeldBack | None:
-    """Return why rows that wait for a clock could come out behind Spark's watermark; None where they cannot.
+    """Return why rows that wait for a clock could be returned behind Spark's watermark; None if they cannot.
 
     Spark's watermark follows the clock of an input if it sees the same rows, and waits as long as the join does.
     """
@@ -168,7 +168,7 @@ def _held_back(frames: Sequence[DataFrame], columns: Sequence[str], learned: Map
         return None
     for side, is_learned in learned.items():
         if not is_marked[side]:
-            return HeldBack(columns[side], "it has no watermark, as the other input has: write withWatermark")
+            return HeldBack(columns[side], "it has no watermark, but the other input has one: write withWatermark")
         if is_learned:
             return HeldBack(
                 columns[side],
@@ -184,7 +184,7 @@ def _held_back(frames: Sequence[DataFrame], columns: Sequence[str], learned: Map
 
 
 def _drops_after_watermark(frame: DataFrame) -> str | None:
-    """Return the operator between the watermark of a stream and its end that may drop rows; None where there is none.
+    """Return the operator between the watermark of a stream and its end that may drop rows; None if there is none.
 
     Filters that Spark moves below the watermark are none of these.
     """
@@ -200,7 +200,7 @@ def _drops_after_watermark(frame: DataFrame) -> str | None:
 
 
 class BlockedError(Exception):
-    """Why a watermark cannot be changed: what lies between it and the result."""
+    """A watermark cannot be changed; the text has the operator between it and the result."""
 
 
 def _with_delay(frame: DataFrame, delay_ms: int) -> DataFrame:
@@ -213,7 +213,7 @@ def _with_delay(frame: DataFrame, delay_ms: int) -> DataFrame:
 
 
 def _lengthened(plan: PlanNode, delay_ms: int) -> PlanNode | None:
-    """Return the plan with every watermark below lengthened, None where there is none; or raise what is in the way."""
+    """Return the plan with every watermark below lengthened; None if there is none. Raise if this is not possible."""
     if plan.kind == "EventTimeWatermark":
         return plan.with_watermark_delay(delay_ms)
     changed = [_lengthened(child, delay_ms) if child.is_streaming else None for child in plan.children]
@@ -225,7 +225,7 @@ def _lengthened(plan: PlanNode, delay_ms: int) -> PlanNode | None:
 
 
 def called(plan: PlanNode) -> str:
-    """Return what a message calls a node."""
+    """Return the name of a node in messages."""
     return _NAMES.get(plan.kind, plan.kind)
 
 
@@ -235,5 +235,5 @@ def is_stateful_join(plan: PlanNode) -> bool:
 
 
 def is_ours(plan: PlanNode) -> bool:
-    """Whether this is a stateful operator of Braided's runtime, which does not look at the watermark."""
+    """Whether this is a stateful operator of Braided's runtime, which does not use the watermark."""
     return plan.kind == "TransformWithStateInPySpark" and plan.output[-1].name == "__braided_report"

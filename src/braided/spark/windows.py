@@ -1,4 +1,4 @@
-"""Windowed aggregates as Spark's own operator makes them: of rows, or of partial results that workers made."""
+"""Windowed aggregates by Spark's own operator: of rows, or of partial results from workers."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def merged_windows(partials: DataFrame, node: Aggregate, plan: Partials) -> Data
 
 
 def _closed(partials: DataFrame) -> DataFrame:
-    """Return partials by which Spark closes windows as soon as nothing can be added to them: by the horizon.
+    """Return partials with the horizon as their watermark, so that Spark closes windows as soon as they are complete.
 
-    Ticks carry it in every batch and are dropped after Spark has seen them. Spark moves filters below the watermark,
-    where they would drop ticks before it has: this one stays since it mentions the horizon, and those of the query
-    (on its groups, or that a window's time is not null) since no filter passes a column that is not deterministic. The
-    mark that makes the horizon the clock of the window is then on the pane.
+    Ticks carry the horizon in every batch, and are dropped after Spark has seen them. Spark moves filters below the
+    watermark, where they would drop ticks too early. This filter is not moved because it reads the horizon; the query's
+    filters (on its groups, or that a window's time is not null) are not moved because no filter passes a column that is
+    not deterministic. The mark that makes the horizon the clock of the window is then on the pane.
     """
     marked = partials.withWatermark(HORIZON, "0 seconds").where(f"NOT ({TICK} AND {HORIZON} IS NOT NULL)")
     others = [F.col(quoted(name)) for name in partials.columns if name not in (PANE, TICK, HORIZON)]

@@ -1,10 +1,10 @@
-"""A stream without its own watermark: the join after it knows the delay as its lateness, and closes windows by that.
+"""A stream without its own watermark: the following join uses the delay as its lateness, and closes windows by it.
 
-The `EventTimeWatermark` node is taken out of the analysed plan, and a projection on top takes the mark off the column.
-Marks remain inside the plan, on columns that only operators without state read.
+The `EventTimeWatermark` node is removed from the analysed plan, and a projection on top removes the mark from the
+column. Inside the plan marks remain on columns that only stateless operators read.
 
-Nothing may be in between that keeps rows until the watermark passes them, nor a union, since each of its streams has a
-clock of its own, and the one stream that the join sees has not.
+No operator in between may keep rows until the watermark passes them. A union is not allowed either: each of its streams
+has its own clock, but the join sees only one stream.
 """
 
 from __future__ import annotations
@@ -22,33 +22,35 @@ from braided.spark.watermark import TRANSPARENT, WATERMARK, BlockedError, called
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# These take rows of one stream, keep none of them, and do not use the watermark.
+# These operators read rows of one stream, store none of them, and do not use the watermark.
 _STATELESS = {
     "Project", "Filter", "SubqueryAlias", "View", "Generate", "ResolvedHint", "UnresolvedHint", "CollectMetrics",
     "Repartition", "RepartitionByExpression", "RebalancePartitions", "Join",
 }  # fmt: skip
-# An operator of ours does not use the watermarks of its inputs, and has settled their lateness.
+# Our operators do not use the watermarks of their inputs: they have resolved the lateness before.
 _AROUND_OURS = (TRANSPARENT | _STATELESS) - {"Deduplicate"}
 
 
 def has_watermark(frame: DataFrame) -> bool:
-    """Whether Spark takes a watermark from the rows of a DataFrame, be it on a column that is still there or not."""
+    """Whether Spark computes a watermark from the rows of a DataFrame, even if its column was dropped later."""
     if any(WATERMARK in (field.metadata or {}) for field in frame.schema.fields):
         return True
     return not is_connect(frame) and any(node.kind == "EventTimeWatermark" for node in plan_of(frame).walk())
 
 
 def without_watermark(frame: DataFrame, column: str) -> DataFrame:
-    """Return a DataFrame without the watermark that it has on a column; raise `BlockedError` where it must stay."""
+    """Return a DataFrame without the watermark on a column; raise `BlockedError` if it must stay."""
     if is_connect(frame):
         raise BlockedError("with Spark Connect")
     stripping = _Stripping()
     stripped = stripping.apply(plan_of(frame).with_inlined_ctes(), below_ours=False)
     marked = [field.name for field in frame.schema.fields if WATERMARK in (field.metadata or {})]
     if stripping.of_source and marked != [column]:
-        raise BlockedError(f"on {marked[0]}, by which nothing is joined" if marked else "on a column that is dropped")
+        raise BlockedError(
+            f"on {marked[0]}, which is not a time of the join" if marked else "on a column that is dropped"
+        )
     if stripped is None:
-        raise BlockedError("in no place that Braided knows")
+        raise BlockedError("in a place that Braided does not know")
     columns = [_unmarked(frame, name) if name in marked else F.col(quoted(name)) for name in frame.columns]
     result = stripped.to_frame().select(*columns)
     if has_watermark(result):
@@ -64,10 +66,10 @@ def _unmarked(frame: DataFrame, name: str) -> Column:
 @dataclass
 class _Stripping:
     of_source: bool = False
-    """Whether a watermark is the stream's own, not one of the inputs of an operator of ours."""
+    """Whether a watermark is the stream's own, not one of the inputs of one of our operators."""
 
     def apply(self, plan: PlanNode, *, below_ours: bool) -> PlanNode | None:
-        """Return the plan without the watermarks below it, None where there is none; or raise what is in the way."""
+        """Return the plan without the watermarks below it; None if there is none; raise if an operator prevents it."""
         if plan.kind == "EventTimeWatermark":
             self.of_source |= not below_ours
             return self.apply(plan.child, below_ours=below_ours) or plan.child

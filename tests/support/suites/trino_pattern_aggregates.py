@@ -228,7 +228,7 @@ REFUSALS = [
     ),
     _refused(
         "testTentativeLabelMatchWithRuntimeEvaluatedAggregationArgument", "numbers of matches in a definition",
-        "MATCH_NUMBER is for measures", "A AS max(value + MATCH_NUMBER()) > 5",
+        "MATCH_NUMBER can only be used in measures", "A AS max(value + MATCH_NUMBER()) > 5",
     ),
     _refused(
         "testAggregationArguments: subquery", "subqueries", "a subquery", "A AS true",
@@ -244,10 +244,10 @@ REFUSALS = [
     ),
     _refused(
         "testMultipleAggregationsInDefine", "numbers of matches and symbols in aggregates of a definition",
-        "MATCH_NUMBER is for measures", "A AS max(value - 2 * MATCH_NUMBER()) > 1 AND max(CLASSIFIER()) = 'B'",
+        "MATCH_NUMBER can only be used in measures", "A AS max(value - 2 * MATCH_NUMBER()) > 1 AND max(CLASSIFIER()) = 'B'",
     ),
     _refused(
-        "testMultipleAggregationArguments", "max_by in a definition", "MATCH_NUMBER is for measures",
+        "testMultipleAggregationArguments", "max_by in a definition", "MATCH_NUMBER can only be used in measures",
         "A AS max_by(MATCH_NUMBER(), CLASSIFIER()) > 0",
     ),
 ]  # fmt: skip

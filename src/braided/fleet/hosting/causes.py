@@ -1,4 +1,4 @@
-"""Why a query failed, in one line: the innermost cause among Spark's exceptions, Java's and Python's."""
+"""The cause of a query's failure in one line: the innermost one among exceptions of Spark, Java and Python."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _DETAILS = "=== Streaming Query ==="
 _TRACEBACK = "Traceback (most recent call last):"
 _CAUSE = re.compile(r"(?:Caused by|): ([\w.$]+)(?:: (.*))?")
-"""A line of Java's: `Caused by: java.io.IOException: text`; the first one that PySpark shows begins with the colon."""
+"""A line of Java's: `Caused by: java.io.IOException: text`; the first one that PySpark shows starts with the colon."""
 _PYTHON = re.compile(r"([\w.]+)(?:: (.*))?")
 _FRAME = re.compile(r'  File "(?:.*/)?([^"/]+)", line (\d+), in (.+)')
 _STATE = re.compile(r"\s*SQLSTATE: \w{5}\b")
@@ -21,7 +21,7 @@ _FILE = re.compile(r"while reading file (\S+?)\.?(?:\s|$)")
 
 
 def describe_failure(query: StreamingQuery) -> str:
-    """Return why a query has ended. The text of its exception lacks Java's causes, so they are asked for one by one."""
+    """Return why a query has ended. The text of its exception lacks Java's causes, so they are read one by one."""
     causes = causes_of(query)
     if not causes:
         return "its query has ended"
@@ -29,7 +29,7 @@ def describe_failure(query: StreamingQuery) -> str:
 
 
 def find_cause(text: str) -> str:
-    """Return the line of a failure that says most: an error of Braided's, else the innermost exception, else the first.
+    """Return the most informative line of a failure: an error of Braided's, else the innermost exception.
 
     >>> find_cause("[STREAM_FAILED] Query terminated\\n Py4JException: braided.errors.TopicError: a/b: is gone\\n at x")
     'a/b: is gone'
@@ -66,7 +66,7 @@ def _innermost(lines: list[str]) -> str | None:
 
 
 def _named(kind: str, message: str | None, place: str) -> str:
-    """Return an exception in a line; of Spark's own the message says what they are."""
+    """Return an exception in one line; for Spark's own, the message is enough."""
     if message and message.startswith("["):
         return message
     return f"{kind}: {message}{place}" if message else kind + place

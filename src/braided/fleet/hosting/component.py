@@ -1,7 +1,7 @@
-"""One component at one epoch: a job's query, with an output that was claimed and a checkpoint of its own.
+"""One component at one epoch: a job's query, with a claimed output and its own checkpoint.
 
 The methods block; threads of the host call them. See `Host` (`fleet/component_host.py`) for the order that makes a
-start exact: claim the topic, then clone the checkpoint, then go on.
+start exact: claim the topic, then clone the checkpoint, then continue.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import SourceProgress
 
 BATCH = 60.0
-"""Seconds that a stop waits for a batch to end; then it is interrupted, and runs again where the component goes on."""
+"""Seconds that a stop waits for a batch to end; then the batch is interrupted, and runs again later."""
 _NOTED = 10.0
 _CLEANED_EVERY = 20  # batches
-_COUNTED = 1000  # manifests that wait
+_COUNTED = 1000  # the most waiting manifests that are counted
 _FENCE = "fence"
 _WRITTEN = "braided.written"
 _KAFKA_SOURCE = "Kafka"
@@ -55,10 +55,10 @@ _ANNOUNCED = 100  # batches that a fence keeps
 class Progress:
     """The last batch of a query: its number, the seconds it took, those between triggers, and rows that wait.
 
-    backlog : None if a source does not tell.
-    tasks : seconds that tasks of the query have run since the last time.
+    backlog : None if a source does not report it.
+    tasks : seconds that tasks of the query have run since the last call.
     is_behind : see `Pace`.
-    rows : that it wrote, where its sink is not a topic.
+    rows : the number written, if its sink is not a topic.
     """
 
     batch: int
@@ -78,25 +78,25 @@ class Component:
         self.epoch = epoch
         self.is_stopping = False
         self.rows = 0
-        """Rows that it has added to its topic."""
+        """The number of rows that it has added to its topic."""
         self._setting = setting
         self._staged = staged
         self._gate = Gate()
         self._checkpoints = Checkpoints(component.checkpoint)
         self._query: StreamingQuery | None = None
         self._writer: TopicWriter | None = None
-        """What was claimed for this epoch: its topic, or the fence of a sink that has none."""
+        """The claim of this epoch: its topic, or the fence of a sink without one."""
         self._cleaned = 0
         self._observed: ObservedProgress | None = None
         self._pace = Pace()
 
     def start(self, expected: Position | None) -> None:
-        """Go on from where the epoch before was; `PeerError` if that is not where it is expected to be."""
+        """Continue from the position of the previous epoch; `PeerError` if this is not the expected position."""
         try:
             self._start(expected)
-            self._check_held()  # who lost it meanwhile found no query to stop
+            self._check_held()  # if the lease was lost meanwhile, there was no query to stop yet
         except BaseException:
-            with contextlib.suppress(Exception):  # what failed first says more
+            with contextlib.suppress(Exception):  # the first error is more informative
                 self.kill()
             raise
 
@@ -118,7 +118,7 @@ class Component:
 
     def _check_held(self) -> None:
         if self.is_stopping:
-            raise PeerError(f"component={self.component.name!r}: was lost while it started")
+            raise PeerError(f"component={self.component.name!r}: its lease was lost while it started")
 
     def _built(self) -> tuple[SparkSession, DataFrame]:
         if self._staged is not None:
@@ -136,13 +136,15 @@ class Component:
             return write_sink(_counted(frame), self._job, trigger)
         records = sequenced(frame)
         if records is None:
-            raise PeerError(f"sink: gets the columns {', '.join(frame.columns)}; give Kafka's a value, and maybe a key")
+            raise PeerError(
+                f"sink: has the columns {', '.join(frame.columns)}; Kafka needs a value, and optionally a key"
+            )
         send = partial(self._send, WriteRecords(records, self._job.sink.options))
         writer = _counted(records).writeStream.outputMode(self._job.sink.mode).foreachBatch(send)
         return start_query(writer, checkpoint, trigger, name)
 
     def _log(self) -> Topic | None:
-        """Return the log that fences former owners off: the output's own, or for Kafka one beside the checkpoint."""
+        """Return the log that fences off former owners: that of the output or, for Kafka, one beside the checkpoint."""
         job = self._setting.job(self.component, self.component.checkpoint)
         if job.sink.format == KAFKA:
             return create_topic(f"{python_url(self.component.checkpoint)}/{_FENCE}", "{}")
@@ -164,7 +166,7 @@ class Component:
             self._checkpoints.clean(self.epoch)
 
     def _send(self, write: WriteRecords, records: DataFrame, batch: int) -> None:
-        """Announce a batch, as the owner of an epoch, and write it; one that is written again has the same sequence."""
+        """Announce a batch as the owner of an epoch, and write it; if it is written again, it has the same sequence."""
         with self._gate.batch(batch):
             self._claimed().announce(batch, self._plan(batch))
             write(records, batch)
@@ -180,7 +182,7 @@ class Component:
         return self._writer
 
     def stop(self) -> Position:
-        """Stop between two batches and return how far it has come."""
+        """Stop between two batches and return the position."""
         query = self._started()
         if self._writer is not None:
             self._gate.close(BATCH)
@@ -196,12 +198,12 @@ class Component:
             time.sleep(0.01)
 
     def close(self) -> None:
-        """Let no batch begin any more."""
+        """Let no further batch start."""
         self.is_stopping = True
         self._gate.close()
 
     def kill(self) -> None:
-        """Stop at once, also in the midst of a batch."""
+        """Stop at once, even in the middle of a batch."""
         self.close()
         if self._query is not None:
             self._query.stop()
@@ -212,11 +214,13 @@ class Component:
         return None if query.isActive else self._job.hide(describe_failure(query))
 
     def progress(self) -> Progress | None:
-        """Return what the last batch took, None before the first."""
+        """Return the progress of the last batch; None before the first one."""
         last = self._started().lastProgress
         if last is None:
             return None
-        if self._writer is None and last.batchId >= self._cleaned + _CLEANED_EVERY:  # its batches pass nobody here
+        if (
+            self._writer is None and last.batchId >= self._cleaned + _CLEANED_EVERY
+        ):  # no commit of ours sees its batches
             self._cleaned = int(last.batchId)
             self._checkpoints.clean(self.epoch)
         trigger = self._job.trigger
@@ -230,9 +234,9 @@ class Component:
         return Progress(int(last.batchId), seconds, interval, backlog, self._tasks.since_last(), is_behind, rows)
 
     def _backlog(self, sources: Sequence[SourceProgress]) -> int | None:
-        """Return the rows that wait in the topics that it reads, a thousand batches of each at most, and in Kafka's.
+        """Return the rows that wait in its input topics, of at most a thousand batches each, and in Kafka's topics.
 
-        None if it reads from anything else: nobody has counted what waits there.
+        None if it also reads other sources, whose waiting rows are not known.
         """
         waiting = 0
         for source in self._job.sources.values():
@@ -257,5 +261,5 @@ class Component:
 
 
 def _counted(frame: DataFrame) -> DataFrame:
-    """Let Spark count the rows of each batch, where the sink does not."""
+    """Let Spark count the rows of each batch, if the sink does not."""
     return frame.observe(_WRITTEN, F.count(F.lit(1)).alias("rows"))

@@ -1,4 +1,4 @@
-"""The CPU that a process and all below it have used, as Linux counts it in /proc."""
+"""The CPU time of a process and all its descendants, as Linux counts it in /proc."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PARENT, _TIMES = 1, slice(11, 15)
 
 
 def tree_seconds(root: int, proc: Path = _PROC) -> float:
-    """Return the CPU seconds of a process, of all below it, and of those below it that have ended and were waited for.
+    """Return the CPU seconds of a process, of its descendants, and of ended descendants whose parents waited for them.
 
     An ended child's time passes to its parent, so between two calls the sum does not fall while parents wait.
     """
@@ -24,13 +24,13 @@ def tree_seconds(root: int, proc: Path = _PROC) -> float:
         if name.isdigit():
             try:
                 content = _read(f"{proc}/{name}/stat")
-            except OSError:  # it has just ended
+            except OSError:  # the process has just ended
                 continue
             fields = content.rpartition(b")")[2].split()  # a name may have spaces and brackets
             times[int(name)] = sum(map(int, fields[_TIMES]))
             children[int(fields[_PARENT])].append(int(name))
     if root not in times:
-        raise PeerError(f"process {root}: is not in {proc}, which loads are measured by; peers need Linux")
+        raise PeerError(f"process {root}: is not in {proc}, from which loads are measured; peers need Linux")
     total, waiting = 0, [root]
     while waiting:
         process = waiting.pop()
@@ -40,7 +40,7 @@ def tree_seconds(root: int, proc: Path = _PROC) -> float:
 
 
 def _read(file: str) -> bytes:
-    """Return what a small file has, at less than half of what a file object costs: there is one for every process."""
+    """Return the content of a small file, at less than half the cost of a file object."""
     descriptor = os.open(file, os.O_RDONLY)
     try:
         return os.read(descriptor, 4096)

@@ -1,4 +1,4 @@
-"""The log of a peer's driver, and the part of it that is about one job: what the threads of its query have logged."""
+"""The log of a peer's driver, and the part of it about one job: the lines from the threads of its query."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-# Spark's own pattern has no thread; that of a query is named for the query.
+# Spark's own pattern has no thread name; a query's thread is named after the query.
 _PATTERN = "%d{yy/MM/dd HH:mm:ss} %p [%t] %c{1}: %m%n%ex"
 _PROPERTIES = f"""\
 rootLogger.level = error
@@ -19,13 +19,13 @@ appender.console.layout.pattern = {_PATTERN}
 """
 _BEGINS = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d [A-Z]+ ")
 _READ = 1 << 20
-"""Bytes at the end of a log that are looked through."""
+"""The bytes at the end of a log that are searched."""
 _LONGEST = 24_000
-"""Bytes of JSON in an answer, which must fit into a message."""
+"""The bytes of JSON in an answer, which must fit into a message."""
 
 
 def log_options(folder: Path) -> str:
-    """Write how Spark is to log into a folder, and return the option of Java that names it."""
+    """Write Spark's log configuration into a folder, and return the option of Java for it."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "log4j2.properties"
     file.write_text(_PROPERTIES)
@@ -35,7 +35,7 @@ def log_options(folder: Path) -> str:
 def lines_of(log: Path, job: str) -> str:
     """Return the last lines of a log that the query of a job has written, with the traces below them.
 
-    A job that has moved away, or was started again, has written into the same log.
+    Earlier runs of the same job at this peer are in the same log.
     """
     try:
         with log.open("rb") as file:

@@ -1,4 +1,4 @@
-"""The gate that every batch of a query passes: closed, it lets none in, so that the query ends between two batches."""
+"""The gate that every batch of a query passes: once it is closed, no batch starts, and the query ends."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from braided.errors import PeerError
 
 
 class Gate:
-    """Open until somebody closes it; who closes it can wait for the batch that is inside."""
+    """A gate that is open until it is closed; closing can wait for the current batch."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._is_closed = False
         self._is_inside = False
         self.last: int | None = None
-        """The last batch that came out whole."""
+        """The last batch that ended without an error."""
 
     @contextmanager
     def batch(self, number: int) -> Iterator[None]:
-        """Let a batch through; `PeerError` if the gate is closed, which ends the query."""
+        """Run a batch inside the gate; `PeerError` if the gate is closed, which ends the query."""
         with self._changed:
             if self._is_closed:
                 raise PeerError(f"batch {number} was not run here: the query is about to stop")
@@ -35,7 +35,7 @@ class Gate:
                 self._changed.notify_all()
 
     def close(self, seconds: float = 0.0) -> bool:
-        """Let no batch in any more; wait for one that is inside, and return whether none is."""
+        """Let no further batch start; wait for the current one, and return whether it has ended."""
         with self._changed:
             self._is_closed = True
             return self._changed.wait_for(lambda: not self._is_inside, seconds)

@@ -1,4 +1,4 @@
-"""What the components of a peer have in common: its Spark application, its environment, what it may run."""
+"""What the components of a peer share: its Spark application, its environment, and the modules that it may run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class JobEnvironment:
-    """A peer's session, its cores, and the Python modules that steps may come from, each with all below it."""
+    """A peer's session, its cores, and the Python modules that steps may come from, including their submodules."""
 
     def __init__(
         self, spark: SparkSession, *, cores: float, modules: Sequence[str], environment: Mapping[str, str]
@@ -32,22 +32,22 @@ class JobEnvironment:
         self.job(component, component.checkpoint)
 
     def job(self, component: Job, checkpoint: str) -> job_file.Job:
-        """Return what runs of a component with a checkpoint; `PeerError` if this peer must not run it."""
+        """Return the job of a component with a checkpoint; `PeerError` if this peer must not run it."""
         job = job_of(component, checkpoint, self._environment)
         if job.needs.cores > self.cores:
-            raise PeerError(f"needs.cores={job.needs.cores}: this peer was given {self.cores:g}")
+            raise PeerError(f"needs.cores={job.needs.cores}: this peer has {self.cores:g} cores")
         for module in modules_of(job):
             if not any(module == allowed or module.startswith(f"{allowed}.") for allowed in self._modules):
                 raise PeerError(f"python={module!r}: this peer may not run it; start it with --allow {module}")
         return job
 
     def session(self, job: job_file.Job) -> SparkSession:
-        """Return a session of its own for a component: settings and names of tables are not shared."""
+        """Return a separate session for a component: settings and names of tables are not shared."""
         session = self.spark.newSession()
         settings = {
-            # Not the peer's cores: a checkpoint keeps as many state partitions as its first start had.
+            # Not the peer's cores: a checkpoint keeps the number of state partitions of its first start.
             "spark.sql.shuffle.partitions": str(max(2, job.needs.cores)),
-            # Routing tables are in the checkpoint, and move along, wherever the peer's own queries have theirs.
+            # Routing tables are in the checkpoint and move with it, wherever the peer's own queries have theirs.
             "spark.braided.control": "true",
             **job.spark,
         }
@@ -60,5 +60,5 @@ class JobEnvironment:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of a message that says something."""
+    """Return the first line of a message that is not empty."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -1,7 +1,7 @@
-"""The master of a peer's Spark application: where its executors are, and what follows from that for its settings.
+"""The master of a peer's Spark application: where its executors are, and the settings that follow from this.
 
-A peer is a driver. With `local[n]` its tasks run in its own process tree; with any other master in executors, wherever
-that puts them.
+A peer is a driver. With `local[n]` its tasks run in its own process tree; with any other master, in executors that the
+master starts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ANYWHERE = ("0.0.0.0", "::")
 class Master:
     """Where the executors of a peer are, by Spark's URL.
 
-    cores : what a peer may use where its executors are in its own process, else what it asks its master for.
+    cores : the cores that a local peer may use; else those that it requests from its master.
     """
 
     url: str
@@ -33,10 +33,10 @@ class Master:
         return _LOCAL.fullmatch(self.url) is not None
 
     def settings(self, listen: str) -> dict[str, str]:
-        """Return what Spark must be told beside the master; `listen` is the host at which others reach the peer.
+        """Return the settings of Spark beside the master; `listen` is the host at which others reach the peer.
 
-        Executors on other machines reach the driver where other peers reach the agent. Where that is every address of
-        this machine, Spark chooses one.
+        Executors on other machines reach the driver at the host at which other peers reach the agent. If this is every
+        address of this machine, Spark chooses one.
         """
         if self.is_local:
             return {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
@@ -47,7 +47,7 @@ class Master:
 
 
 def read_master(url: str | None, cores: int | None) -> Master:
-    """Return the master that a user has named, by default this machine with one core.
+    """Return the master that a user has given, by default this machine with one core.
 
     >>> read_master(None, 2), read_master("local[3]", None)
     (Master(url='local[2]', cores=2), Master(url='local[3]', cores=3))
@@ -65,5 +65,5 @@ def read_master(url: str | None, cores: int | None) -> Master:
         return Master(url, cores or 1)
     there = (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
     if there < 1 or cores not in (None, there):
-        raise PeerError(f"master={url!r}, cores={cores}: say the cores once, as local[2]")
+        raise PeerError(f"master={url!r}, cores={cores}: give the cores only once, such as local[2]")
     return Master(f"local[{there}]", there)

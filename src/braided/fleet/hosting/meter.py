@@ -1,4 +1,4 @@
-"""The load of a peer: CPU of its process tree over its cores, and how its components share it."""
+"""The load of a peer: CPU of its process tree divided by its cores, and the shares of its components."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from braided.fleet.peer_loads import ComponentLoad, Measured
 
 
 class Meter:
-    """Measures a peer once a period.
+    """Measures a peer once per period.
 
-    Components share one JVM, so each is given the part of the CPU that its tasks had of the time of all tasks. Where
-    tasks run in executors elsewhere, the load is the time of all tasks over the executors' cores: Python processes
-    included, which Spark's own CPU times leave out.
+    Components share one JVM, so each gets a share of the CPU by its tasks' share of the time of all tasks. If tasks run
+    in executors elsewhere, the load is the time of all tasks divided by the executors' cores. This includes Python
+    processes, which Spark's own CPU times leave out.
     """
 
     def __init__(self, cores: float, period: float, *, is_local: bool = True) -> None:
@@ -41,7 +41,7 @@ class Meter:
         self._seen = seen
 
     def measured(self) -> Measured:
-        """Return the load since the last time; the same again if it is asked for within half a period."""
+        """Return the load since the last call; the same value again within half a period."""
         with self._lock:
             at, before = self._taken
             now = time.monotonic()
@@ -58,7 +58,7 @@ class Meter:
 
 
 class _Seen:
-    """One query, as far as it has been counted: from the last batch that was new to the next, `span` seconds."""
+    """The counts of one query: `span` seconds from one new batch to the next."""
 
     def __init__(self, component: Component) -> None:
         self.component = component
@@ -79,7 +79,7 @@ class _Seen:
             self._looked = now
 
     def take(self, now: float, period: float) -> ComponentLoad:
-        """Return how the query does; its load is the share of the time that tasks took."""
+        """Return the measurements of the query; its load is its share of the tasks' time."""
         job, progress = self.component.component, self._progress
         if progress is None:
             return ComponentLoad(job.name, job.operator, 0.0)
@@ -90,7 +90,7 @@ class _Seen:
             self._rate = self._written(progress, elapsed)
             self._batch, self._tasks, self._rows, self._since = progress.batch, 0.0, self.component.rows, now
         elif elapsed > 2 * (progress.seconds + period) or (elapsed >= self._span and spent > self._share):
-            # It has nothing to do, or its batch takes longer than the one before: that may be what makes the peer hot.
+            # It has no input, or its batch takes longer than the previous one: this may be what makes the peer hot.
             self._share = spent
             self._rate = self._rate if spent or self._rate is None else 0.0
         busy = self._share if progress.interval is None else progress.seconds / progress.interval
@@ -99,7 +99,7 @@ class _Seen:
         )
 
     def _written(self, progress: Progress, elapsed: float) -> float | None:
-        """Return rows a second: those of a topic are all counted, of another sink those of the last batch are known."""
+        """Return rows per second: for a topic from all rows, for another sink from the last batch."""
         if self.component.component.outputs:
             return (self.component.rows - self._rows) / elapsed
         return None if progress.rows is None else progress.rows / max(progress.seconds, progress.interval or 0.0, 1e-3)

@@ -1,4 +1,4 @@
-"""Whether a query keeps up with its input, from what is seen of its batches now and then."""
+"""Whether a query keeps up with its input, from samples of its batches."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Callable
 from itertools import pairwise
 
 _BATCHES = 3
-"""Batches that are compared: one that is slow, or leaves more than the one before, is no sign."""
+"""The number of batches to compare: a single one that is slow, or leaves more rows than the last, means nothing."""
 _HANGS = 30.0
-"""Seconds that a batch may take longer than the one before."""
+"""Seconds by which a batch may take longer than the previous one."""
 
 
 class Pace:
-    """Takes what is seen of a query's last batch, and says whether it falls behind.
+    """Takes samples of a query's last batch, and detects whether the query falls behind.
 
-    It does when the last batches all took longer than the trigger's interval; where there is no interval, when each
-    left more rows waiting than the one before; and when a batch takes far longer than the one before it took.
+    It falls behind if the last batches all took longer than the trigger's interval; without an interval, if each left
+    more rows waiting than the previous one; and if a batch takes far longer than the previous one took.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -27,7 +27,7 @@ class Pace:
         self._since = clock()
 
     def look(self, batch: int, seconds: float, interval: float | None, backlog: int | None, is_active: bool) -> bool:
-        """Take the last batch that has ended, and whether another is under way; whether it falls behind."""
+        """Take the last ended batch, and whether another one is running; return whether the query falls behind."""
         if not self._batches or self._batches[-1][0] != batch:
             self._batches.append((batch, seconds, backlog))
             self._since = self._clock()
@@ -46,7 +46,7 @@ class Pace:
 
 
 def offsets_between(end: str | None, latest: str | None) -> int | None:
-    """Return how many offsets of Kafka are after the end of a batch, as Spark writes both; None if they are not there.
+    """Return how many offsets of Kafka are after the end of a batch, in Spark's format; None if one is missing.
 
     >>> offsets_between('{"calls":{"0":7,"1":3}}', '{"calls":{"0":10,"1":3,"2":5}}')
     8

@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 _PATIENCE = 10.0
 _PART = 0.9
-"""The part of the time for a rehearsal or a start that it may take here: who waits for it shall hear why it failed."""
+"""The part of the time limit that a rehearsal or a start may take here, so that its error reaches the waiting peer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PeerOptions:
     """How a peer takes part in a fleet.
 
-    storage : the fleet's directory, which all peers reach; None asks the peer that it joins.
-    join : addresses of peers that are there.
+    storage : the fleet's directory, which all peers can reach; None asks the peer that it joins.
+    join : addresses of running peers.
     modules, offers, is_local : see `SparkHost`.
     log : returns the last lines that Spark has logged about a component.
     """
@@ -55,7 +55,7 @@ class PeerOptions:
 
 
 async def check_peer(options: PeerOptions) -> None:
-    """Refuse what would fail after Spark has started: the address, the token, the peers to join, or the name."""
+    """Check what would otherwise fail after Spark's start: the address, the token, the peers to join, and the name."""
     transport = _transport(options)
     machine = RealMachine(transport.send)
     try:
@@ -74,10 +74,10 @@ def _transport(options: PeerOptions) -> Transport:
 
 
 async def run_peer(spark: SparkSession, options: PeerOptions, ready: Callable[[Contact, str], None]) -> str | None:
-    """Be a peer until SIGINT or SIGTERM, or until Spark has died: return why, None if it was told to stop.
+    """Run a peer until SIGINT or SIGTERM, or until Spark has failed; return the failure, None if it was stopped.
 
-    `ready` is called with how it is reached and the fleet's storage once it takes part. Told to stop, it gives its
-    components to others; what nobody takes is stopped between two batches.
+    `ready` is called with its address and the fleet's storage once it takes part. When it is stopped, it moves its
+    components to other peers; those that no peer takes over are stopped between two batches.
     """
     transport = _transport(options)
     machine = RealMachine(transport.send)
@@ -117,7 +117,7 @@ async def run_peer(spark: SparkSession, options: PeerOptions, ready: Callable[[C
 
 
 async def leave(peer: Peer) -> None:
-    """Give all components to others; stop and release what stays."""
+    """Move all components to other peers; stop and release those that stay."""
     for name in await peer.drain():
         with contextlib.suppress(BraidedError):
             await peer.holding.give(name)
@@ -140,7 +140,7 @@ def _host(spark: SparkSession, options: PeerOptions) -> SparkHost:
 
 
 def _end_on_signals(end: asyncio.Future[str | None]) -> None:
-    """Let the first signal ask for an end; a second one ends the process at once."""
+    """Let the first signal request an orderly end; a second one ends the process at once."""
     loop, numbers = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
 
     def on_signal() -> None:
@@ -162,4 +162,4 @@ async def _storage_of(agent: Agent, others: Sequence[Contact]) -> str:
         reply = await agent.ask(other, WhichStorage(), _PATIENCE)
         if isinstance(reply, Storage):
             return reply.location
-    raise PeerError("storage: is missing; give the fleet's directory, or the address of a peer that is there")
+    raise PeerError("storage: missing; give the fleet's directory, or the address of a running peer")

@@ -1,7 +1,7 @@
-"""A rehearsal: a component's query runs one batch on a clone of its checkpoint, and writes into no sink.
+"""A rehearsal: a component's query runs one batch on a clone of its checkpoint, without a sink.
 
-It warms what a move would else wait for: the session, Python processes, generated code, pages and decoded runs. And it
-leaves the query that a start needs, built.
+It warms up what a move would otherwise wait for: the session, Python processes, generated code, memory pages and
+decoded runs. It also returns the built query for the start.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 _LOOK = 0.05
-# The state of a rehearsal is closed with its batch, and nothing of it is uploaded. Spark would upload and close it when
-# the query that follows asks for its own: on the same cores, in the one batch that is waited for.
+# The state of a rehearsal is closed with its batch, without an upload. Otherwise Spark would upload and close it when
+# the following query opens its own state: on the same cores, during the batch for which the move waits.
 _STATE = {
     "spark.sql.streaming.stateStore.unloadOnCommit": "true",
     "spark.sql.streaming.stateStore.minDeltasForSnapshot": "1000000",
@@ -35,9 +35,9 @@ _STATE = {
 
 
 def rehearse(setting: JobEnvironment, component: component_host.Job, seconds: float) -> Staged | None:
-    """Build a component's query and run its last committed batch once more; one that has none is only built.
+    """Build a component's query and run its last committed batch once more, if it has one.
 
-    Returns the query to start; None for one that has no batch.
+    Return the query to start; None if it has no batch.
     """
     with Checkpoints(component.checkpoint).rehearsal() as folder:
         batch = folder.go_back()
@@ -73,7 +73,7 @@ def _start(frame: DataFrame, job: Job, once: Once, folder: CheckpointFolder) -> 
 
 
 class Once:
-    """What a rehearsal does with batches: it runs the first and refuses the second, which ends the query."""
+    """Runs the first batch of a rehearsal and refuses the second one, which ends the query."""
 
     def __init__(self, *, is_topic: bool) -> None:
         self.done = threading.Event()
@@ -83,7 +83,7 @@ class Once:
     def __call__(self, rows: DataFrame, batch: int) -> None:
         with self._gate.batch(batch):
             if self._is_topic:
-                rows.collect()  # names of files, which are deleted with the clone
+                rows.collect()  # the names of files, which are deleted with the clone
             else:
                 rows.write.format("noop").mode("overwrite").save()
         self._gate.close()

@@ -1,11 +1,11 @@
-"""The host of a peer on Spark: runs components in one Spark application, and notices when that dies or hangs.
+"""The host of a peer on Spark: runs components in one Spark application, and detects when this fails or hangs.
 
 ```
  agent (event loop) --start, stop, rehearse--> threads --> JVM
         ^                                                   |
-        +--- ended(component, why) <--- pulse, once a second-+
+        +--- ended(component, why) <--- check, every second--+
 ```
-Calls to the JVM never run on the agent's loop, which must go on raising leases; nor in the threads that storage uses.
+Calls to the JVM never run on the agent's loop, which must continue to raise leases, nor in the threads for storage.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ T = TypeVar("T")
 class SparkHost:
     """Runs components of a peer. Made on the agent's event loop.
 
-    cores : what the peer was given; its load is the CPU of its process tree over them.
-    is_local : whether tasks run in that tree. Else cores are those of the executors that Spark has, or, before it has
-        any, those given; and the load is the time of their tasks over them.
+    cores : the cores of the peer; its load is the CPU of its process tree divided by them.
+    is_local : whether tasks run in this tree. Otherwise the cores are those of Spark's executors, or the given number
+        before there are any; and the load is the time of their tasks divided by these cores.
     modules : Python modules that steps may come from.
     offers : operators that it runs, by name or pattern.
     rehearsal, starting : seconds for a rehearsal, and for a start.
-    silence : seconds without an answer of the JVM after which its components are given up.
+    silence : seconds without an answer of the JVM after which its components are released.
     """
 
     def __init__(
@@ -73,14 +73,14 @@ class SparkHost:
         self.ended: Callable[[str, str], None] = lambda name, why: None
         self.lost: Callable[[str, str], None] = lambda name, why: None
         self.died: Callable[[str], None] = lambda why: None
-        """Called once the Spark application is gone for good, with why."""
+        """Called with the reason once the Spark application has ended."""
         self._setting = JobEnvironment(spark, cores=cores, modules=modules, environment=environment)
         self._offers = tuple(check_pattern(pattern) for pattern in offers)
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(_THREADS, "braided-spark")
         self._running: dict[str, Component] = {}
         self._staged: Staged | None = None
-        """What was rehearsed last; seldom is anything else rehearsed before it starts."""
+        """The last rehearsed query; another rehearsal before its start is rare."""
         self._rehearsal = rehearsal
         self._starting = starting
         self._silence = silence
@@ -102,7 +102,7 @@ class SparkHost:
         return self._meter.measured()
 
     def warm_up(self) -> None:
-        """Let Spark run once what a first job would wait for. What fails here fails in a job again, which says so."""
+        """Run a small query once, so that the first job need not wait for Spark. A job reports errors again."""
         self._threads.submit(warm_up, self._setting)
 
     async def rehearse(self, job: Job) -> None:
@@ -139,7 +139,7 @@ class SparkHost:
             self._end(component)
 
     def close(self) -> None:
-        """End all that runs, and the threads."""
+        """End all components, and the threads."""
         self._is_closed.set()
         for name in list(self._running):
             self.kill(name)
@@ -154,12 +154,12 @@ class SparkHost:
         return staged if staged.is_fresh else None
 
     def _end(self, component: Component) -> None:
-        """Let it begin no more batch, from now on; and stop its query as soon as the JVM answers."""
+        """Let no further batch start, and stop the query as soon as the JVM answers."""
         component.close()
         self._threads.submit(component.kill)
 
     async def _call(self, call: Callable[[], T], seconds: float, what: str) -> T:
-        """Return what a call to Spark returns; whatever goes wrong with it is a `PeerError`."""
+        """Return the result of a call to Spark; every failure is a `PeerError`."""
         if self._silent() > self._silence:
             raise HostError(f"Spark has not answered for {self._silent():.0f} seconds")
         try:
@@ -169,13 +169,13 @@ class SparkHost:
             raise PeerError(f"took more than {seconds:.0f} seconds {what}") from None
         except PeerError:
             raise
-        except Exception as error:  # Spark has many, and none may end the agent
+        except Exception as error:  # Spark raises many kinds, and none may end the agent
             raise PeerError(find_cause(str(error) or type(error).__name__)) from error
 
-    # The pulse.
+    # The periodic check.
 
     def _watch(self) -> None:
-        """In a thread: ask the JVM once a second whether it is there, and how its queries do."""
+        """In a thread: ask the JVM once per second whether it answers, and for the progress of its queries."""
         failed = 0
         while not self._is_closed.wait(_PULSE):
             try:
@@ -188,7 +188,7 @@ class SparkHost:
                 continue
             failed, self._answered = 0, time.monotonic()
             running = [component for component in list(self._running.values()) if not component.is_stopping]
-            with contextlib.suppress(Exception):  # a query that is stopped meanwhile; it is asked again
+            with contextlib.suppress(Exception):  # the query was stopped meanwhile; it is asked again
                 for component in running:
                     why = component.problem()
                     if why is not None:
@@ -211,7 +211,7 @@ class SparkHost:
         return time.monotonic() - self._answered
 
     def _check_silence(self) -> None:
-        """On the loop: give the components up if the JVM does not answer. It may wake up: what it writes is fenced."""
+        """On the loop: release the components if the JVM does not answer. It may recover: its writes are fenced off."""
         if self._is_closed.is_set():
             return
         if self._silent() > self._silence:
@@ -220,7 +220,7 @@ class SparkHost:
 
     def _lose_all(self, why: str, is_dead: bool) -> None:
         for component in list(self._running.values()):
-            component.is_stopping = False  # a stop that is under way does not end any more
+            component.is_stopping = False  # a pending stop can no longer end
             self._end_of(component, why, self.lost)
         if is_dead and not self._is_closed.is_set():
             self._is_closed.set()

@@ -17,7 +17,7 @@ from braided.spark.conf import FAST_START, SPARK_CONF, quick_checkpoints
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Without it a JVM wakes up twenty times a second to count for jstat: a sixth of what an idle peer uses.
+# Without it a JVM wakes up twenty times per second to sample for jstat: a sixth of the CPU of an idle peer.
 _QUIET = "-XX:PerfDataSamplingInterval=5000 -XX:+IgnoreUnrecognizedVMOptions"
 
 
@@ -30,7 +30,7 @@ def peer_session(
     scratch: Path,
     settings: Mapping[str, str] = MappingProxyType({}),
 ) -> SparkSession:
-    """Start the Spark application of a peer; its own files are below `scratch`. `settings` go over those it has.
+    """Start the Spark application of a peer; its own files are below `scratch`. `settings` override the defaults.
 
     listen : the host at which others reach the peer.
     """
@@ -43,20 +43,20 @@ def peer_session(
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": f"{_QUIET} {log_options(scratch)}",
         **master.settings(listen),
-        **({"spark.local.dir": str(scratch)} if master.is_local else {}),  # executors have folders of their own
+        **({"spark.local.dir": str(scratch)} if master.is_local else {}),  # executors have their own folders
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.log.level": "ERROR",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         # How often snapshots of state are uploaded, which Spark makes of every tenth batch. A job that moves replays
-        # what came after the last one. And where a snapshot is not uploaded before the next is made, Spark skips it and
-        # uploads all of the next again: 500 MB of state every few seconds, just when the target reads as much.
+        # the changes after the last one. If a snapshot is not uploaded before the next one is made, Spark skips it and
+        # uploads all of the next one: 500 MB of state every few seconds, just when the target reads as much.
         "spark.sql.streaming.stateStore.maintenanceInterval": "1s",
-        # In a fleet every epoch has a checkpoint of its own.
+        # In a fleet every epoch has its own checkpoint.
         **quick_checkpoints(),
     }
     builder = SparkSession.builder.master(master.url).appName(f"braided peer {name}")
     on_interrupt = signal.getsignal(signal.SIGINT)
     session = builder.config(map={**own, **settings}).getOrCreate()
-    signal.signal(signal.SIGINT, on_interrupt)  # PySpark's own handler raises in the midst of a call to the JVM
+    signal.signal(signal.SIGINT, on_interrupt)  # PySpark's own handler raises in the middle of a call to the JVM
     return session

@@ -1,6 +1,6 @@
-"""A query that is built before its checkpoint is there, so that a move does not wait for that.
+"""A query that is built before its checkpoint exists, so that a move need not wait for this.
 
-A query names no place below its checkpoint: its routing tables and its state are found when it starts.
+A built query does not contain paths below its checkpoint: its routing tables and state are found when it starts.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _FRESH = 2 * START
-"""Seconds within which a start follows a rehearsal, if it does."""
+"""Seconds within which a start follows its rehearsal."""
 
 
 class Staged:
-    """A component's query in a session of its own, not started. Precondition: `checkpoint` is a clone that has run."""
+    """A component's query in a separate session, not started. Precondition: `checkpoint` is a clone that has run."""
 
     def __init__(self, setting: JobEnvironment, component: Job, checkpoint: str) -> None:
         self.component = component
@@ -32,5 +32,5 @@ class Staged:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether what it was built of, such as schemas and lists of files, is as good as new."""
+        """Whether the facts that it was built from, such as schemas and lists of files, are still recent."""
         return time.monotonic() - self._made < _FRESH

@@ -1,7 +1,7 @@
-"""How long the tasks of one query have run: what it takes of the cores that it shares with other queries.
+"""How long the tasks of one query have run: its use of the cores that it shares with other queries.
 
-The time of its batches would not tell: of two queries that share a core and are both behind, each has a batch under way
-all the time, whichever of them the tasks are of.
+The time of its batches does not show this: if two queries share a core and are both behind, each has a running batch
+all the time, no matter to which of them the tasks belong.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from braided.spark.catalyst import StageTimes
 
 _MOST = 50
-"""Jobs that are looked at in one go, and tasks of a stage; the oldest of more jobs are left out."""
+"""The most jobs that are read at once, and the most tasks of a stage; of more jobs the oldest are left out."""
 _KEPT = 500
-"""Stages of which is known what has been counted."""
+"""The number of stages whose counted seconds are kept."""
 
 
 class TaskTime:
-    """Counts the seconds of a query's tasks by what Spark keeps of its last jobs.
+    """Counts the seconds of a query's tasks from Spark's data about its last jobs.
 
-    A task that is under way counts by how long it has run: a batch may take many periods, and in the first of them its
-    query already is what keeps the peer busy.
+    A running task counts with the time that it has run so far: a batch may take many periods, and already in the first
+    one its query keeps the peer busy.
     """
 
     def __init__(self, times: StageTimes, clock: Callable[[], float] = time.time) -> None:
@@ -32,7 +32,7 @@ class TaskTime:
         self._job = -1
         self._running: set[int] = set()
         self._counted: dict[int, float] = {}
-        """Seconds by stage: one that is under way counts again, and a later job may name one that it uses."""
+        """Seconds by stage: a running stage is counted again, and a later job may reuse a stage."""
 
     def since_last(self) -> float:
         """Return the seconds since the last call."""

@@ -1,7 +1,7 @@
-"""What a peer does before its first job: a small join, by which Spark and its Python processes have run once.
+"""A small join that a peer runs before its first job, so that Spark and its Python processes have run once.
 
 The first query of a Spark application takes many seconds more than a second one: classes are loaded, code is generated,
-Python processes start. A job that moves here, or starts here, does not wait for that.
+Python processes start. A job that moves here, or starts here, need not wait for this.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ path = {pairs}
 
 
 def warm_up(setting: JobEnvironment) -> None:
-    """Join a few rows from files to a topic, in a session of its own, and leave nothing behind."""
+    """Join a few rows from files into a topic, in a separate session, and delete all files."""
     with tempfile.TemporaryDirectory(prefix="braided-warm-up-", ignore_cleanup_errors=True) as folder:
         paths = {name: Path(folder, name) for name in ("a", "b", "pairs", "checkpoint")}
         for side in ("a", "b"):

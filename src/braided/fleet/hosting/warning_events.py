@@ -1,4 +1,4 @@
-"""Warnings of Braided on a peer's driver, as of rows that come too late, become events of the fleet."""
+"""Turns warnings of Braided on a peer's driver, such as about late rows, into events of the fleet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class _Handler(logging.Handler):
         self._loop = asyncio.get_running_loop()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Pass a warning on; `query` is the name of the job that it is about, where its logger says so."""
+        """Pass on a warning; `query` is the name of its job, if the logger sets it."""
         with contextlib.suppress(RuntimeError):  # the loop has ended
             job = str(getattr(record, "query", ""))
             self._loop.call_soon_threadsafe(self._note, job, f"{record.levelname.lower()}: {record.getMessage()}")
@@ -23,7 +23,7 @@ class _Handler(logging.Handler):
 
 @contextlib.contextmanager
 def warnings_noted(note: Callable[[str, str], object]) -> Iterator[None]:
-    """Call a function, on the running loop, with the job and the text of every warning that is logged meanwhile."""
+    """Within the block, call a function on the running loop with the job and the text of every logged warning."""
     handler, logger = _Handler(note), logging.getLogger("braided")
     logger.addHandler(handler)
     try:

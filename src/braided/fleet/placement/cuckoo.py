@@ -1,10 +1,10 @@
 """Cuckoo search with Levy flights, combined with a particle swarm (EBS, section 4.3, after Ghodrati and Lotfi).
 
-Cuckoos fly over allocations and lay what they find into random nests, where the fitter egg stays. A cuckoo whose last
-moves brought nothing makes a Levy flight: it changes the hosts of a number of components with a heavy tail, mostly few
-and now and then most. The others move as a swarm does, towards the best that they and all have found, by a short way.
-The distance is the number of components with another host. When all that brings nothing for a while, the ways uphill
-from the best and from around it are taken (`descent.py`), which the paper does not have.
+Each cuckoo has an allocation. It puts new allocations (eggs) into random nests, where the fitter one stays. A cuckoo
+whose last moves gained nothing makes a Levy flight: it changes the hosts of a number of components from a heavy-tailed
+distribution, mostly few and sometimes most. The others move as a swarm: by a short step towards the best allocation
+that they and all have found. The distance is the number of components with different hosts. If nothing is gained for a
+while, a hill climb starts from the best and from allocations around it (`descent.py`), which the paper does not have.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from braided.fleet.placement.problem import Allocation, Floats, Problem
 
 SECONDS = 0.5
 """The paper's time for one search."""
-_PATIENCE = 3  # moves without gain after which a cuckoo flies away
-_STALE = 10  # rounds without gain after which the ways uphill are taken
-_FLIGHTS = 4  # from the best, before that
-_CUCKOOS = 24  # new allocations a round
-_NESTS = 16  # allocations kept
-_ABANDON = 0.25  # the part of the nests, the worst, left a round
+_PATIENCE = 3  # moves without gain after which a cuckoo makes a flight
+_STALE = 10  # rounds without gain after which hill climbs start
+_FLIGHTS = 4  # flights from the best before this
+_CUCKOOS = 24  # new allocations per round
+_NESTS = 16  # allocations that are kept
+_ABANDON = 0.25  # the part of the nests, the worst ones, that is emptied per round
 _TAIL = 1.5  # exponent of the Levy flight, 1 (long) to 3 (short)
-# How likely a component takes, in a swarm's move, the host it has in the cuckoo's own best, or in the best of all; and
-# how many components drift to a neighbour's place.
+# The probability that a component takes, in a swarm's move, its host in the cuckoo's own best allocation, or in the
+# best of all; and how many components drift to the host of a partner.
 _OWN, _BEST, _DRIFT = 0.3, 0.3, 1.5
 
 
@@ -53,9 +53,9 @@ def search(
     evaluations: int | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> SearchResult:
-    """Return the best allocation found within a time, or within a number of evaluations, whatever the time.
+    """Return the best allocation found within a time, or within a number of evaluations instead.
 
-    start : the allocation now; a search never returns a worse one, unless it overloads a host.
+    start : the current allocation; a search never returns a worse one, unless the current one overloads a host.
     """
     swarm = _Swarm(problem, start, np.random.default_rng(seed))
     ends = clock() + seconds
@@ -64,7 +64,7 @@ def search(
         if swarm.is_settled:
             break
     if not np.isfinite(swarm.fittest):
-        raise PeerError("no allocation was found that overloads no host; add hosts, or take components away")
+        raise PeerError("every allocation found overloads a host; add hosts, or remove components")
     return SearchResult(swarm.best, swarm.fittest, swarm.evaluations)
 
 
@@ -77,7 +77,7 @@ class _Swarm:
         if start is not None:
             problem.check(start)
             begin[0] = start
-        with contextlib.suppress(PeerError):  # the search may find what greedy does not
+        with contextlib.suppress(PeerError):  # the search may succeed where greedy fails
             begin[-1] = greedy(problem)
         self.at, self.own = begin, begin.copy()
         self.own_fitness = self._fitness(begin)
@@ -91,7 +91,7 @@ class _Swarm:
         # Levy: the chance of changing d components falls as a power of d.
         chance = np.arange(1, problem.components + 1, dtype=np.float64) ** -_TAIL
         self.levy = np.cumsum(chance / chance.sum())
-        # Where a component's partners are, for drifting: it mostly pays to be with one of them.
+        # The hosts of a component's partners, for drifting: it is mostly good to be with one of them.
         weight = problem.traffic + problem.traffic.T
         np.fill_diagonal(weight, 0.0)
         total = weight.sum(axis=1, keepdims=True)
@@ -107,7 +107,7 @@ class _Swarm:
         return self.problem.fitness(allocations)
 
     def round(self) -> None:
-        """Let every cuckoo move once and lay its egg; then empty the worst nests."""
+        """Let every cuckoo move once and put its egg into a nest; then empty the worst nests."""
         flies = self.luckless >= _PATIENCE
         moved = np.where(flies[:, None], self._fly(self.at), self._swarm())
         fitness = self._fitness(moved)
@@ -129,7 +129,7 @@ class _Swarm:
             self.best, self.fittest, self.stale = allocations[top].copy(), float(fitness[top]), 0
 
     def _fly(self, allocations: Allocation) -> Allocation:
-        """Change as many components as a Levy flight is long, to any hosts that can run them."""
+        """Change a number of components, the length of a Levy flight, to any hosts that can run them."""
         count, n = allocations.shape
         length = 1 + np.asarray(np.searchsorted(self.levy, self.random.random(count), side="right"))
         rank = self.random.random((count, n)).argsort(axis=1).argsort(axis=1)
@@ -165,7 +165,7 @@ class _Swarm:
         self._note(self.nests, self.nest_fitness)
 
     def _look_around(self) -> None:
-        """Go uphill from the best, and from where flights from it and from other nests lead."""
+        """Climb from the best allocation, and from the ends of flights from it and from other nests."""
         starts = np.concatenate((self.best[None, :], self._fly(np.repeat(self.best[None, :], _FLIGHTS, axis=0))))
         starts = np.concatenate((starts, self.nests[self.random.integers(_NESTS, size=1)]))
         fitness = self._fitness(starts)

@@ -1,4 +1,4 @@
-"""The way uphill from an allocation: always the single move, or the change of places of two, that gains most."""
+"""The hill climb from an allocation: each step is the single move, or the swap of two components, that gains most."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from braided.fleet.placement.problem import Allocation, Floats, Problem
 
-_LEAST = 1e-9  # less is rounding
+_LEAST = 1e-9  # a smaller gain is a rounding error
 
 
 class Descent:
@@ -19,10 +19,10 @@ class Descent:
         self._hears = ((problem.traffic > 0) & self._away).astype(np.float64)
         self._latency = problem.per_second * problem.latency * ~np.eye(problem.hosts, dtype=np.bool_)
         self.looks = problem.components * (problem.hosts - 1) + problem.components * (problem.components - 1) // 2
-        """How many allocations a step looks at."""
+        """How many allocations a step considers."""
 
     def climb(self, allocation: Allocation) -> tuple[Allocation, int]:
-        """Return where the way uphill ends, and how many steps it took; the allocation must overload no host."""
+        """Return the end of the climb, and its number of steps. Precondition: no host is overloaded."""
         at, steps = allocation.copy(), 0
         while True:
             steps += 1
@@ -41,7 +41,7 @@ class Descent:
                 at[one], at[other] = at[other], at[one]
 
     def _values(self, at: Allocation) -> Floats:
-        """Return what every component adds to the fitness on every host, as long as the others stay."""
+        """Return what every component adds to the fitness on every host, if the others stay."""
         there = np.eye(self._problem.hosts)[at]
         far = (self._hears @ there) @ self._latency.T + (self._hears.T @ there) @ self._latency
         return np.asarray(2 * self._weight @ there - self._weight.sum(axis=1, keepdims=True) - far)
@@ -54,14 +54,14 @@ class Descent:
         return gain
 
     def _swaps(self, at: Allocation, value: Floats, room: Floats) -> Floats:
-        """Return what it gains if two components change places; minus infinity where they cannot."""
-        there = value[:, at]  # what i would add where j is
+        """Return the gain if two components swap hosts; minus infinity if they cannot."""
+        there = value[:, at]  # what i would add on the host of j
         gain = there - np.diag(there)[:, None]
-        # Both were taken to be together afterwards, and are apart as before, with the latency the other way round.
+        # Both were counted as together afterwards, but they are still apart, with the latency in the other direction.
         to, fro = self._latency[at[:, None], at[None, :]], self._latency[at[None, :], at[:, None]]
         far, back = self._hears * to + self._hears.T * fro, self._hears * fro + self._hears.T * to
         gain = gain + gain.T - 4 * self._weight - far - back
-        more = self._problem.cpu[:, None] - self._problem.cpu[None, :]  # what comes to j's host
+        more = self._problem.cpu[:, None] - self._problem.cpu[None, :]  # the additional CPU on the host of j
         fits = (more <= room[at][None, :]) & (-more <= room[at][:, None])
         allowed = self._problem.hosts_of[:, at]
         return np.where(fits & allowed & allowed.T & (at[:, None] != at[None, :]), gain, -np.inf)

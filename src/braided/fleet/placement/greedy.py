@@ -1,4 +1,4 @@
-"""The greedy search, from which the cuckoo's starts."""
+"""The greedy search, from which the cuckoo search starts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from braided.fleet.placement.problem import Allocation, Problem
 
 
 def greedy(problem: Problem) -> Allocation:
-    """Place components one after the other, those with most traffic first, each where it gains most.
+    """Place components one after the other, those with the most traffic first, each on the host where it gains most.
 
-    Ties go to the host with most room. Where nothing has room the largest are placed first instead, each on the
-    emptiest host; `PeerError` if that fails too.
+    Among equal hosts, the one with the most room is chosen. If a component does not fit, the largest ones are placed
+    first instead, each on the emptiest host; `PeerError` if this fails too.
     """
     volume = problem.traffic.sum(axis=0) + problem.traffic.sum(axis=1)
     allocation = _in_order(problem, np.argsort(-volume, kind="stable"), by_room=False)
@@ -20,7 +20,7 @@ def greedy(problem: Problem) -> Allocation:
         allocation = _in_order(problem, np.argsort(-problem.cpu, kind="stable"), by_room=True)
     if allocation is not None:
         return allocation
-    raise PeerError("the hosts have no room for all components; add hosts, or take components away")
+    raise PeerError("the hosts do not have room for all components; add hosts, or remove components")
 
 
 def _in_order(problem: Problem, order: Allocation, *, by_room: bool) -> Allocation | None:

@@ -1,4 +1,4 @@
-"""What a placement is measured by: the paper's individuum and fitness, with CPU limits (EBS, section 4.3)."""
+"""The fitness of a placement: the paper's individuum and fitness, with CPU limits (EBS, section 4.3)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from braided.errors import PeerError
 Allocation = npt.NDArray[np.int64]
 """The individuum: the host of every component."""
 Floats = npt.NDArray[np.float64]
-_SLACK = 1e-9  # sums of CPU shares that are equal on paper
+_SLACK = 1e-9  # for rounding errors in sums of CPU shares
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
     """n components on m hosts.
 
-    traffic : n x n, events a second from one component to another.
+    traffic : n x n, events per second from one component to another.
     latency : m x m, seconds between hosts.
-    cpu : what each component takes. limits : what each host has.
-    allowed : n x m, whether a host can run a component; all can if it is not given.
-    per_event, per_second : the weights c_t of traffic and c_l of latency. An event counts 1; a dependency over a second
-        of latency counts as 100 events a second, so that 10 ms weigh as much as one.
+    cpu : the CPU that each component takes. limits : the CPU of each host.
+    allowed : n x m, whether a host can run a component; by default all can.
+    per_event, per_second : the weights c_t of traffic and c_l of latency. An event counts 1; a dependency with a second
+        of latency counts as 100 events per second, so that 10 ms weigh as much as one event.
 
     >>> traffic, latency = np.array([[0.0, 5.0], [0.0, 0.0]]), np.array([[0.0, 0.1], [0.1, 0.0]])
     >>> problem = Problem(traffic, latency, np.ones(2), np.full(2, 2.0))
@@ -46,28 +46,28 @@ class Problem:
         shapes = (("traffic", self.traffic, (n, n)), ("latency", self.latency, (m, m)))
         for name, values, shape in (*shapes, ("cpu", self.cpu, (n,)), ("limits", self.limits, (m,))):
             if values.shape != shape or not np.isfinite(values).all() or (values < 0).any():
-                raise PeerError(f"{name}: give {' x '.join(map(str, shape))} finite numbers, none below 0")
+                raise PeerError(f"{name}: give {' x '.join(map(str, shape))} finite numbers of 0 or more")
         if not n or not m:
             raise PeerError(f"{n} components, {m} hosts: give at least one of each")
         if self.allowed is not None and self.allowed.shape != (n, m):
-            raise PeerError(f"allowed: give {n} x {m} truths")
+            raise PeerError(f"allowed: give {n} x {m} truth values")
         if not self.hosts_of.any(axis=1).all():
             stuck = int(np.flatnonzero(~self.hosts_of.any(axis=1))[0])
             raise PeerError(f"component {stuck}: no host is allowed to run it, or has {self.cpu[stuck]:.3g} CPU")
 
     @property
     def components(self) -> int:
-        """n."""
+        """The number of components, n."""
         return len(self.cpu)
 
     @property
     def hosts(self) -> int:
-        """m."""
+        """The number of hosts, m."""
         return len(self.limits)
 
     @cached_property
     def hosts_of(self) -> npt.NDArray[np.bool_]:
-        """n x m: whether a host can run a component, if it runs nothing else."""
+        """Return n x m: whether a host can run a component, if it runs nothing else."""
         room: npt.NDArray[np.bool_] = self.cpu[:, None] <= self.limits[None, :] + _SLACK
         return room if self.allowed is None else room & self.allowed
 
@@ -78,10 +78,10 @@ class Problem:
         return source, target, self.per_event * self.traffic[source, target]
 
     def fitness(self, allocations: Allocation) -> Floats:
-        """Return f(X) for each row: traffic that stays on a host, less traffic and latency between hosts.
+        """Return f(X) for each row: traffic within hosts, minus traffic and latency between hosts.
 
         The paper's sum of latencies runs over all pairs; here over those that have traffic, as its text says
-        ("dependencies that cause network traffic"). What overloads a host is discarded: minus infinity.
+        ("dependencies that cause network traffic"). An allocation that overloads a host has minus infinity.
         """
         source, target, weight = self.edges
         one, other = allocations[:, source], allocations[:, target]
@@ -90,16 +90,16 @@ class Problem:
         return np.where(fits, value, -np.inf)
 
     def loads(self, allocations: Allocation) -> Floats:
-        """Return the CPU of every host, a row for each allocation."""
+        """Return the used CPU of every host, one row per allocation."""
         return np.stack([(allocations == host) @ self.cpu for host in range(self.hosts)], axis=1)
 
     def fits(self, allocations: Allocation) -> npt.NDArray[np.bool_]:
-        """Return whether every component is where it may be and no host is overloaded, for each row."""
+        """Return for each row whether every component is on a host that can run it, and no host is overloaded."""
         room = (self.loads(allocations) <= self.limits + _SLACK).all(axis=1)
         allowed = np.asarray(self.hosts_of[np.arange(self.components), allocations].all(axis=1))
         return room & allowed
 
     def check(self, allocation: Allocation) -> None:
-        """Refuse what is no allocation of this problem."""
+        """Refuse anything but an allocation of this problem."""
         if allocation.shape != (self.components,) or (allocation < 0).any() or (allocation >= self.hosts).any():
             raise PeerError(f"allocation: give {self.components} hosts of 0 to {self.hosts - 1}")

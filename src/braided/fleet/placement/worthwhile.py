@@ -1,4 +1,4 @@
-"""From an allocation that was found to the few moves that are worth their cost."""
+"""The few moves towards a better allocation that are worth their cost."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from braided.errors import PeerError
 from braided.fleet.placement.problem import Allocation, Problem
 
 Step = tuple[int, int, int]
-"""A component, its host and the host it goes to."""
+"""A component, its host and its new host."""
 
 
 def worthwhile(problem: Problem, now: Allocation, wanted: Allocation, *, cost: float, limit: int = 3) -> list[Step]:
     """Return at most `limit` moves towards an allocation that gain more than `cost` each in fitness.
 
-    The next is always the one after which the fitness is best, as no host may be overloaded in between. Where single
-    moves lose and only several together gain, as when two components change places, they come together or not at all.
-    What the moves before have gained pays for none that follow: one that gains nothing does not come along.
+    The next move is always the one after which the fitness is best, and no host may be overloaded in between. If single
+    moves lose and only several together gain, as in a swap of two components, they are returned together or not at all.
+    Gains of earlier moves do not pay for later ones: a move that gains nothing is left out.
     """
     if limit < 1 or not 0 <= cost < float("inf"):
-        raise PeerError(f"{cost=}, {limit=}: write a cost not below 0, and a limit of at least 1")
+        raise PeerError(f"{cost=}, {limit=}: write a cost of 0 or more, and a limit of at least 1")
     for allocation in (now, wanted):
         problem.check(allocation)
     at = now.copy()

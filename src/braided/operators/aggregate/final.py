@@ -23,7 +23,7 @@ from braided.operators.aggregate.partial import PANE
 from braided.time.clocks import MAX_TIME
 
 START = "start"
-# A part is a pane in a window. So many take seconds and a few gigabytes.
+# A part is a pane in a window. This many parts take seconds and a few gigabytes.
 MOST_PARTS = 1 << 26
 _AT_ONCE = 1 << 20
 
@@ -31,7 +31,7 @@ _AT_ONCE = 1 << 20
 def windows_of(
     partials: pa.Table, keys: Sequence[str], measures: Sequence[Measure], *, size: int, slide: int
 ) -> pa.Table:
-    """Return a row for each window and group, in order of time: its start, under any name, the keys, the measures."""
+    """Return a row for each window and group, in order of time: the window's start, the keys and the measures."""
     for name in keys:
         if pa.types.is_floating(partials.schema.field(name).type):
             at = partials.schema.get_field_index(name)
@@ -39,7 +39,7 @@ def windows_of(
     panes = grouped(partials, [PANE, *keys], measures)
     kind = panes.schema.field(PANE).type
     starts = panes[PANE].combine_chunks().view(pa.int64()).to_numpy()
-    # How far into the last window that has it a pane begins, and in how many it is.
+    # How far into the last window that has it a pane begins, and how many windows have it.
     into = starts % slide
     each = (size - 1 - into) // slide + 1
     total = int(each.sum())
@@ -61,7 +61,7 @@ def windows_of(
         first = starts[at] - back
         if (first > starts[at]).any() or (first > MAX_TIME - size).any():
             raise BraidedError(
-                "window: one begins before, or ends after, all times that 64 bits can hold; leave such times out"
+                "window: a window begins or ends outside the times that 64 bits can hold; leave such times out"
             )
         chosen = panes.take(pa.array(at)).set_column(0, start, pa.array(first).view(kind))
         parts.append(grouped(chosen, [start, *keys], measures))

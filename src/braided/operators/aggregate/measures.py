@@ -1,4 +1,4 @@
-"""What an aggregate knows of a group: counts, sums, least, largest, first and last, which merge in any order.
+"""Partial results of a group: counts, sums, the least, largest, first and last value, which merge in any order.
 
 The first value is that of the earliest row; of several at one time it is the least. It is kept with its time:
 
@@ -54,8 +54,8 @@ def timed_type(time: pa.DataType, value: pa.DataType) -> pa.DataType:
 
 
 def timed(times: pa.Array[Any], values: pa.Array[Any]) -> pa.Array[Any]:
-    """Return values with their times. The two zeros of doubles compare equal: there is one, or the last sign would tell
-    in which order partials were merged."""
+    """Return values with their times. Of the two zeros of doubles, which compare equal, only one is used: else the sign
+    would depend on the order in which partials are merged."""
     if pa.types.is_floating(values.type):
         values = pc.add(values, pa.scalar(0.0, values.type))
     return pa.StructArray.from_arrays([times, values], [TIME, VALUE])
@@ -64,7 +64,7 @@ def timed(times: pa.Array[Any], values: pa.Array[Any]) -> pa.Array[Any]:
 def grouped(rows: pa.Table, keys: list[str], measures: Sequence[Measure], *, partial: bool = True) -> pa.Table:
     """Return a row for each group: its keys and measures.
 
-    Under the name of each measure, rows have partial results or, if not `partial`, what it is of (rows: nothing).
+    The column of a measure has partial results or, if not `partial`, the values of its source (of `rows`: none).
     """
     columns = {name: rows[name] for name in keys}
     wanted: list[tuple[Any, str]] = []
@@ -98,7 +98,7 @@ def _ranks(values: pa.Array[Any]) -> tuple[pa.Array[Any], pa.Array[Any]]:
     if pa.types.is_floating(plain.type):  # Arrow puts NaN where nulls are
         numbers = pc.fill_null(plain, 0).cast(pa.float64()).to_numpy(zero_copy_only=False)
         plain = pa.array(ordered(numbers), mask=plain.is_null().to_numpy(zero_copy_only=False))
-    # Nulls first, which pyarrow is told in other ways from version to version.
+    # Nulls come first. The option of pyarrow for this differs from version to version.
     parts = {TIME: times, "known": plain.is_valid().cast(pa.int8()), VALUE: plain}
     order = pc.sort_indices(pa.table(parts), sort_keys=[(name, "ascending") for name in parts])
     ranks = np.empty(len(order), np.int64)

@@ -1,4 +1,4 @@
-"""The first half of an aggregate, in the worker that makes the rows it is over: pairs of a join never leave it.
+"""The first half of an aggregate, in the worker that makes the joined rows: pairs of a join never leave the worker.
 
 ```
  join -> pairs, a piece at a time -> partials by (pane, keys): counts, sums, least and largest -> a few rows
@@ -7,8 +7,8 @@
 A pane is the longest stretch of time that no window cuts. Partials merge, so it does not matter which worker made them
 under which routing, nor how the stream was cut; only the last bits of sums of doubles depend on that.
 
-In every batch a last row, the tick, says from which time on results may still come: the **horizon**. Whatever merges
-the partials may close every window that ends before it.
+The last row of every batch, the tick, has the **horizon**: the time from which on results may still come. Whatever
+merges the partials may close every window that ends before it.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ PARTIAL_ROWS = 1 << 17
 MOST_PARTIALS = 1 << 20
 # Before every time that Spark can show.
 OLDEST = -62_135_596_800_000_000
-# Where groups of a piece are more than this share of its pairs, so many pieces after it are handed on as they are.
-GROUPS_A_PAIR = 0.5
+# If the groups of a piece are more than this share of its pairs, the next NOT_GROUPED pieces are not grouped.
+GROUPS_PER_PAIR = 0.5
 NOT_GROUPED = 15
 FEW_PAIRS = 1 << 12
 
@@ -65,15 +65,17 @@ class Panes:
         micros = times.view(pa.int64()).to_numpy()
         starts = micros - (micros - self.offset) % self.width
         if (starts > micros).any():
-            raise BraidedError("window: a time is too near to the first that 64 bits can hold; leave such times out")
+            raise BraidedError(
+                "window: a time is too close to the earliest one that 64 bits can hold; leave such times out"
+            )
         return pa.array(starts).view(times.type)
 
     def horizon(self, streams: list[Json]) -> int:
-        """Return the time before which no result can come any more, from what a join reports of its streams.
+        """Return the time before which no result can come any more, from a join's report of its streams.
 
-        A result has a new row. If it is of the windowed side, it is not before what is safe there; if of the other, its
-        partner is earlier by the window's reach at most. A row that matches nothing has left when it is earlier than
-        that. Rows that wait to be joined may be as old as what is safe on all sides.
+        Every result has a new row. If this row is of the windowed side, it is not before the safe time of that side. If
+        it is of the other side, its partner is earlier by the window's reach at most. A row that matches nothing has
+        been returned before it is older than that. Rows that wait to be joined may be as old as the least safe time.
         """
         safe = [
             clamp(stream["clock"] - stream["lateness"])
@@ -88,7 +90,7 @@ class Panes:
 
 @dataclass(frozen=True)
 class PartialAggregate:
-    """A join that gives partial aggregates of its rows instead of the rows.
+    """A join that returns partial aggregates of its rows instead of the rows.
 
     computed : columns of the rows that are computed from others, by their names; measures may be of them.
     """
@@ -118,7 +120,7 @@ class PartialAggregate:
 
     @property
     def output(self) -> pa.Schema:
-        """The pane, the keys, the partial results, and what a tick says."""
+        """The pane, the keys, the partial results, and the columns of a tick."""
         rows = self.inner.output
         time = rows.field(self.time).type
         return pa.schema(
@@ -160,7 +162,7 @@ class PartialAggregate:
         return self.inner.label(side, row)
 
     def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
-        """Join one batch and give what its pairs add; the tick comes last, also where there was no pair."""
+        """Join one batch and yield the partial results of its pairs; the tick comes last, even if there was no pair."""
         before = OLDEST if state is None else int(state["horizon"])
         partials = _Partials(self)
         inner = None if state is None else state["inner"]
@@ -178,7 +180,7 @@ class PartialAggregate:
             except StopIteration as end:
                 outcome: Outcome = end.value
                 break
-            if piece.column(self.time).null_count:  # of a row without a match; no window has it
+            if piece.column(self.time).null_count:  # a row without a match is in no window
                 piece = piece.filter(piece.column(self.time).is_valid())
             late += _count_before(piece.column(self.time), before)
             pairs = partials.add(piece)
@@ -211,12 +213,12 @@ def _repeat(moment: int, rows: int, kind: pa.DataType) -> pa.Array[Any]:
 
 
 def _count_before(times: pa.Array[Any], horizon: int) -> int:
-    """Return how many rows are older than what was promised: results of late rows."""
+    """Return how many rows are older than the promised horizon: results of late rows."""
     return int((times.view(pa.int64()).to_numpy() < horizon).sum())
 
 
 class _Partials:
-    """Groups of what was added so far. Where they are very many, they leave before the batch ends."""
+    """The groups of the rows added so far. If there are very many, they are returned before the batch ends."""
 
     def __init__(self, aggregate: PartialAggregate) -> None:
         self._aggregate = aggregate
@@ -235,10 +237,10 @@ class _Partials:
         self._totals: list[pa.RecordBatch] = []
         self._waiting = 0
         self._not_grouped = 0
-        """How many pieces more are handed on as they are."""
+        """How many more pieces are not grouped."""
 
     def add_totals(self, totals: pa.RecordBatch) -> None:
-        """Take rows that each stand for many: pane, keys and measures, in that order. They are grouped many at once."""
+        """Take rows that each stand for many pairs: pane, keys and measures, in that order. They are grouped later."""
         self._totals.append(totals)
         self._waiting += totals.num_rows
         if self._waiting > PARTIAL_ROWS:
@@ -255,7 +257,7 @@ class _Partials:
         self._take(grouped(pa.table(columns), self._keys, self._aggregate.measures))
 
     def add(self, piece: pa.RecordBatch) -> pa.Table | None:
-        """Take rows. Where grouping them would save little, return them as partial results instead, each a group."""
+        """Take rows. If grouping them would save little, return them instead, each as a group."""
         if not piece.num_rows:
             return None
         a = self._aggregate
@@ -275,7 +277,7 @@ class _Partials:
             if measure.source is not None:
                 columns[measure.name] = _summable(columns[measure.name], measure)
         groups = grouped(pa.table(columns), self._keys, a.measures, partial=False)
-        if piece.num_rows >= FEW_PAIRS and groups.num_rows > GROUPS_A_PAIR * piece.num_rows:
+        if piece.num_rows >= FEW_PAIRS and groups.num_rows > GROUPS_PER_PAIR * piece.num_rows:
             self._not_grouped = NOT_GROUPED
         self._take(groups)
         return None
@@ -296,12 +298,12 @@ class _Partials:
         self._size += groups.num_rows
         if self._size > self._room and len(self._parts) > 1:
             self._merge()
-            # Twice what is left, or groups that do not meet again would be merged with every piece.
+            # Twice what is left: else groups that do not occur again would be merged with every piece.
             self._room = max(2 * PARTIAL_ROWS, 2 * self._size)
 
     @property
     def is_full(self) -> bool:
-        """Whether there are so many groups that they should leave: whatever merges them merges those of all workers."""
+        """Whether there are so many groups that they should be returned now; they are merged later anyway."""
         return self._size > MOST_PARTIALS
 
     def _merge(self) -> None:
@@ -309,7 +311,7 @@ class _Partials:
         self._parts, self._size = [groups.cast(self._schema)], groups.num_rows
 
     def take(self) -> pa.Table:
-        """Return the groups, in an order that every re-run repeats, and begin anew."""
+        """Return the groups, in an order that every re-run repeats, and start again with none."""
         self._group_totals()
         if len(self._parts) > 1:
             self._merge()

@@ -10,7 +10,7 @@ the row's own column is its value times that, and a sum of the other's a differe
 ```
 
 A hundred million pairs of ten thousand rows on either side are ten thousand totals. All groups must be of one side (or
-of the key, which both have); a predicate on pairs needs the pairs. Whatever does not fit is made into pairs as always.
+of the key, which both have); a predicate on pairs needs the pairs. All other aggregates are computed from pairs.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from braided.operators.aggregate.partial import PartialAggregate
 
 Index = npt.NDArray[np.int64]
-# Sums of so much cannot overflow, also where two of them are added.
+# Sums up to this cannot overflow, even if two of them are added.
 _SAFE = 1 << 62
-# Work on all rows between the first match and the last is worth it where there are so many pairs for a row.
-_PAIRS_A_ROW = 0.25
-# Where panes cut ranges into more pieces than this for a pair, pairs are no more work.
-_PIECES_A_PAIR = 0.5
+# Work on all rows between the first match and the last pays off from this many pairs per row on.
+_PAIRS_PER_ROW = 0.25
+# If panes cut ranges into more pieces per pair than this, making pairs is no more work.
+_PIECES_PER_PAIR = 0.5
 _ALL = np.empty(0, np.bool_)
 
 
@@ -49,7 +49,7 @@ _ALL = np.empty(0, np.bool_)
 class Layout:
     """Where an aggregate's groups and measures are found in the two runs of a probe.
 
-    drive : the side whose rows have the groups; None where either will do.
+    drive : the side whose rows have the groups; None if both have them.
     """
 
     time_side: int
@@ -59,7 +59,7 @@ class Layout:
 
     @classmethod
     def of(cls, aggregate: PartialAggregate) -> Layout | None:
-        """Return it for an aggregate over a join; None where pairs are needed."""
+        """Return the layout of an aggregate over a join; None if pairs are needed."""
         join = aggregate.inner
         if not isinstance(join, WindowJoin) or join.where is not None or join.where_text is not None:
             return None
@@ -102,7 +102,7 @@ def _can(measure: Measure, kind: pa.DataType) -> bool:
 
 
 class RangeTotals:
-    """Takes the matches of one batch as ranges, and hands on totals by pane and keys."""
+    """Takes the matches of one batch as ranges, and passes on totals by pane and keys."""
 
     def __init__(
         self, aggregate: PartialAggregate, layout: Layout, horizon: int, take: Callable[[pa.RecordBatch], None]
@@ -116,13 +116,13 @@ class RangeTotals:
         self.late = 0
 
     def take(self, side: int, probe: Run, stored: Run, rows: Index, starts: Index, ends: Index) -> int | None:
-        """See `Ranges`. Where either side has the groups, that of the probe is tried first: its matches are known."""
+        """See `Ranges`. If both sides have the groups, the probe's side is tried first: its matches are known."""
         total = int(ends[-1])
         for drive in (side, 1 - side) if self._layout.drive is None else (self._layout.drive,):
             if drive == side:
                 past = starts + np.diff(ends, prepend=0)
                 taken = self._take_of(drive, probe, stored, total, rows, starts, past)
-            elif total >= _PAIRS_A_ROW * len(stored.times):
+            elif total >= _PAIRS_PER_ROW * len(stored.times):
                 taken = self._take_of(drive, stored, probe, total, *self._matches(drive, stored, probe))
             else:
                 taken = None
@@ -135,7 +135,7 @@ class RangeTotals:
     ) -> int | None:
         """Take the ranges of rows of one side in a run of the other."""
         low, high = int(starts.min()), int(past.max())
-        if total < _PAIRS_A_ROW * (high - low) and self._reads_all(drive, other):
+        if total < _PAIRS_PER_ROW * (high - low) and self._reads_all(drive, other):
             return None
         if self._collide(drive, other, low, high):
             return None
@@ -151,7 +151,7 @@ class RangeTotals:
             late = int((past - starts)[times < self._horizon].sum())
         else:
             owners, starts, past = cut_at_panes(starts, past, other.times, low, high, panes.width, panes.offset)
-            if len(owners) > _PIECES_A_PAIR * results:
+            if len(owners) > _PIECES_PER_PAIR * results:
                 return None
             rows, times = rows[owners], other.times[starts]
             late = count_before(other.times, starts, past, self._horizon)

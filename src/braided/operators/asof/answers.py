@@ -11,7 +11,7 @@ import pyarrow as pa
 from braided.operators.join.arrivals import OutputColumn
 from braided.operators.join.sizes import row_bytes
 
-# What leaves at a time.
+# The limits of a piece.
 _PIECE_ROWS = 1 << 16
 _PIECE_BYTES = 8 << 20
 

@@ -1,4 +1,4 @@
-"""The as-of join as an operator: right rows are kept by key, left rows are answered when the right horizon has passed.
+"""The as-of join as an operator: right rows are stored by key, a left row is answered once the right horizon passes it.
 
 ```
  left rows  -> ordering stage, led by    -> sorted by key and time, with kept rows -> answers: results
@@ -51,7 +51,7 @@ Index = npt.NDArray[np.int64]
 class Moments:
     """Rows of both streams up to a time, and what is known by then.
 
-    horizon : all right rows before it are there. earliest : no left row before it comes any more that is not late.
+    horizon : all right rows before it are there. earliest : left rows that come later and are before it are late.
     """
 
     left: Keyed
@@ -63,7 +63,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class AsofJoin:
-    """Gives each left row the one right row of its key that is the closest in time.
+    """Joins each left row with the one right row of its key that is the closest in time.
 
     Cost: a sort of each batch's rows by time and by key, one pass over the rows of the keys that it has. State: rows
     that wait for the right stream's horizon; of each key the right rows from the left horizon on, and the last before
@@ -78,12 +78,12 @@ class AsofJoin:
     columns: tuple[OutputColumn, ...]
     search: Search
     outer: bool
-    """Whether left rows come out that have no answer."""
+    """Whether left rows without an answer are returned."""
     idle: int | None = None
 
     @property
     def untimed(self) -> tuple[int, ...]:
-        """The inputs whose rows are wanted although they have no time."""
+        """The inputs whose rows are accepted even without a time."""
         return (_LEFT,) if self.outer else ()
 
     @cached_property
@@ -113,14 +113,14 @@ class AsofJoin:
         }
 
     def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
-        """Route each row by its key. Rows without a key are dropped, but for left rows that come out all the same."""
+        """Route each row by its key. Rows without a key are dropped, except left rows that are returned anyway."""
         valid = self._has_key(side, rows)
         nulls = rows.num_rows - int(valid.sum())
         keeps = self.outer and side == _LEFT
         if nulls and not keeps:
             rows = rows.filter(pa.array(valid))
         hashes = self._hashes(side, rows)
-        if nulls and keeps:  # any worker will do: not all of them one
+        if nulls and keeps:  # any worker will do, but not one for all of them
             hashes[~valid] = content_hashes(rows.filter(pa.array(~valid)))
         routes = route(table, side, hashes, lambda at: hashes[at])
         return Admitted(rows, routes, self._times(side, rows), nulls)
@@ -130,7 +130,7 @@ class AsofJoin:
         return ", ".join(str(row.column(name)[0].as_py()) for name in self.keys[side])
 
     def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
-        """Answer what one batch decides."""
+        """Return the answers that one batch decides."""
         old: Json = state or {"stage": None, "kept": None, "fresh": False}
         stage = OrderingStage(self, old["stage"], blocks, agreed=True, lead=_RIGHT)
         keyed, keyless, untimed = self._sorted_out(work.blocks)
@@ -150,7 +150,7 @@ class AsofJoin:
                 results += piece.num_rows
                 yield piece
         waiting, stored = stage.stored(), open_rows.levels()
-        # Left rows may wait beside the right ones: whether some do, nothing counts.
+        # Left rows may wait among the stored right rows; they are not counted separately.
         fresh = not stage.silent and (old.get("fresh", True) or any(stream.rows for stream in work.streams))
         other = waiting_keyless.levels()
         levels = {**{name: waiting[name] + stored[name] + other[name] for name in waiting}, **stage.levels(LABELS)}
@@ -174,12 +174,12 @@ class AsofJoin:
         return [MIN_TIME, MIN_TIME] if state is None else [state["stage"]["until"], state["stage"]["ahead"]]
 
     def answer_all(self, left: pa.RecordBatch, right: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield the results of rows that are all there. Precondition: all have a key and a time."""
+        """Yield the results of complete streams. Precondition: all rows have a key and a time."""
         sides = self._keyed(_LEFT, left), self._keyed(_RIGHT, right)
         yield from self._decide(Moments(*sides, MAX_TIME, MAX_TIME, final=True))
 
     def _sorted_out(self, blocks: Sequence[Block]) -> tuple[list[Block], list[pa.RecordBatch], list[pa.RecordBatch]]:
-        """Return the blocks of rows that may have an answer; left rows without a key; those without a time."""
+        """Return the blocks of rows that may have an answer, left rows without a key, and rows without a time."""
         keyed, keyless, untimed = [], [], []
         for block in blocks:
             if not block.timed:
@@ -198,7 +198,7 @@ class AsofJoin:
         yield from pieces(self.columns, self.output, rows, _empty(self.inputs[_RIGHT]), at, none)
 
     def _moments(self, stage: OrderingStage, aside: Aside, *, final: bool) -> Iterator[Moments]:
-        """Yield rows in order of time, piece by piece, late ones with the first; the last piece may have none."""
+        """Yield rows in order of time, piece by piece, late ones with the first piece; the last piece may be empty."""
         late = [self._keyed(side, aside.late[side].rows, late=True) for side in (_LEFT, _RIGHT)]
         left, right = late
         horizon: int | None = None
@@ -212,7 +212,7 @@ class AsofJoin:
         yield Moments(left, right, stage.ahead, stage.until, final)
 
     def _answers(self, open_rows: OpenRows, moments: Moments) -> Iterator[pa.RecordBatch]:
-        """Yield the results of left rows whose answer is known; keep what else is needed."""
+        """Yield the results of left rows whose answer is known; store the other rows that are still needed."""
         new = np.concatenate([moments.right.hashes, moments.left.hashes])
         among = len(moments.right.hashes)
         for leaves, own in open_rows.touched(new, MAX_TIME if moments.final else moments.horizon):
@@ -255,9 +255,9 @@ class AsofJoin:
         return StoredRows(rows, hashes[stays], marks), np.ones(len(stays), np.bool_), due
 
     def _merged(self, left: Keyed, right: Keyed) -> tuple[Index, Hashes, Merged]:
-        """Return the order of right and then left rows by (key, time), their hashes, and all in that order.
+        """Return the order of right rows and then left rows by (key, time), their hashes, and the rows in it.
 
-        Of several right rows of one key and time only the one that answers is in it.
+        If several right rows have one key and time, only the one that answers is included.
         """
         among = right.rows.num_rows
         hashes = np.concatenate([right.hashes, left.hashes])

@@ -53,7 +53,7 @@ def build_asof(spec: AsofSpec, streams: tuple[Stream, ...], setting: EngineFeatu
     columns = []
     for column in operator.columns:
         side, marks = column.side, None
-        # Without a tolerance the right row of a result may be of any age: nobody could rely on marks.
+        # Without a tolerance the right row of a result may have any age, so its time has no marks.
         if column.source == names.times[side] and (side == 0 or spec.tolerance is not None):
             marks = TimeMarks(
                 span.result_delay(side), watermark_delays[side], watermark_after(known[side], watermark_delays[side])
@@ -75,7 +75,7 @@ def build_asof(spec: AsofSpec, streams: tuple[Stream, ...], setting: EngineFeatu
 
 
 def _is_learned(marks: TimeMarks) -> bool:
-    """Whether a lateness that nobody gave is learned."""
+    """Whether a lateness that was not given is learned."""
     return marks.delay is not None or marks.watermark is None
 
 

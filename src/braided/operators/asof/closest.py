@@ -42,7 +42,7 @@ class Merged(NamedTuple):
 class Answers(NamedTuple):
     """Of the rows of `Merged`: the answer of each, -1 for none, which left rows wait for theirs, and until when.
 
-    The answer of a left row that waits is known when the horizon is after `due`, if not before.
+    The answer of a left row that waits is known when the horizon is after `due`, or earlier.
     """
 
     right: Index
@@ -52,7 +52,7 @@ class Answers(NamedTuple):
 
 @dataclass(frozen=True)
 class Search:
-    """How an answer is looked for. Without a tolerance any distance will do.
+    """How an answer is searched for. Without a tolerance any distance is allowed.
 
     >>> rows = Merged(np.array([0, 3]), np.array([10, 12, 15]), np.array([True, False, True]))
     >>> Search("backward", None, True).answer(rows, 20).right.tolist()
@@ -88,7 +88,7 @@ class Search:
         if self.direction == "nearest":
             back = _distances(times, before)
             answer = np.where((before >= 0) & ((after < 0) | (back <= _distances(times, after))), before, after)
-            # Only what is less far away is closer. (A row of the same time is `after` too, and nobody waits.)
+            # A later row must be closer, not as close. (A row of the same time is `after` too, and no row waits.)
             due = np.where(before >= 0, times + np.minimum((back - 1).view(np.int64), _room(times)), due)
         waits = ~rows.is_right & (after < 0) & (due >= horizon) & (not final)
         return Answers(answer, waits, due)
@@ -111,7 +111,7 @@ class Search:
     def expiry(self, times: Times, horizon: int, earliest: int) -> Times:
         """Return when right rows that are kept are looked at again, by the horizon of their stream.
 
-        That is some time after they are needed no more, so that few blocks are read for it: half a tolerance, or half
+        That is some time after they are no longer needed, so that few blocks are read for it: half a tolerance, or half
         of how far left rows are behind.
         """
         if not len(times):
@@ -128,13 +128,13 @@ class Search:
 
 
 def _distances(times: Times, other: Index) -> Distances:
-    """Return how far other rows are, any number where there is none. Times of any size: no difference overflows."""
+    """Return the distances to other rows, any number if there is none. No difference overflows."""
     there = times[other]
     return np.maximum(times, there).view(np.uint64) - np.minimum(times, there).view(np.uint64)
 
 
 def _later(times: Times, by: int | None) -> Times:
-    """Return later times, the last that there is where they would be after it; None is for ever."""
+    """Return times that are later by `by`, at most the largest time; None is for ever."""
     if by is None:
         return np.full(len(times), MAX_TIME, np.int64)
     return times + np.minimum(np.int64(min(by, MAX_TIME)), _room(times))

@@ -1,4 +1,4 @@
-"""The as-of join of two streams, as a user asks for it."""
+"""The options of an as-of join of two streams."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class AsofSpec(WithLateness, WithLateRows):
     time: Times = option("The event-time column, or a pair of them. TIMESTAMP, or TIMESTAMP_NTZ on both sides.")
     direction: Direction = option(
         '``"backward"``: the last right row that is not after the left row. ``"forward"``: the first one that is not '
-        'before it. ``"nearest"``: whichever of the two is closer, and the earlier of two that are as close.',
+        'before it. ``"nearest"``: the closer of the two; if they are equally close, the earlier one.',
         default="backward",
     )
     tolerance: Duration | None = option(
@@ -44,19 +44,19 @@ class AsofSpec(WithLateness, WithLateRows):
     )
     allow_exact_matches: bool = option("Whether a right row of the same time counts.", default=True)
     how: AsofHow = option(
-        '``"left"``: every left row comes out, with nulls where no right row is close enough. ``"inner"``: only left '
-        "rows that have one.",
+        '``"left"``: returns every left row, with nulls if no right row is close enough. ``"inner"``: only left rows '
+        "that have a right row.",
         default="left",
     )
     suffixes: tuple[str, str] = option("Appended to left and right column names that clash.", default=("", "_right"))
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What messages call the inputs."""
+        """The names of the inputs in messages."""
         return "left", "right"
 
     def time_of(self, stream: int) -> object:
-        """Return what the user called the time column of an input."""
+        """Return the time column of an input as the user named it."""
         return one_of(self.time, stream)
 
     @property
@@ -65,7 +65,7 @@ class AsofSpec(WithLateness, WithLateRows):
         return None if self.tolerance is None else parse_duration(self.tolerance, "tolerance")
 
     def check(self) -> None:
-        """Refuse what no input could make right."""
+        """Refuse options that are wrong for every input."""
         super().check()
         _check_choice("direction", self.direction, DIRECTIONS)
         _check_choice("how", self.how, HOWS)
@@ -89,7 +89,7 @@ class AsofSpec(WithLateness, WithLateRows):
 
 
 def _check_choice(option: str, value: object, choices: Sequence[str]) -> None:
-    """Refuse a value that there is not, and name the one that was meant perhaps."""
+    """Refuse an unknown value, and suggest the one that was probably meant."""
     if value in choices:
         return
     close = difflib.get_close_matches(str(value).lower(), choices, n=1)

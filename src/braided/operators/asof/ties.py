@@ -1,7 +1,7 @@
 """Which of several right rows of one key and time answers: the largest by the values of its columns.
 
 Columns are compared in order, the first that differs decides. Null is less than every value, NaN is the largest number,
-texts compare by their bytes, the fields of a struct one after the other. Lists and maps are not compared.
+strings compare by their bytes, structs field by field. Lists and maps are not compared.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def winners(rows: pa.RecordBatch, places: Index, tied: Mask) -> Mask:
-    """Return which of the rows at some places are the largest of theirs; `tied` ones belong to the one before.
+    """Return which of the rows at some places are the largest of their group; a `tied` row belongs to the one before.
 
     >>> rows = pa.record_batch({"a": [1, 1, 1, 0], "b": [5, None, 7, 9]})
     >>> winners(rows, np.arange(4), np.array([False, True, True, False])).tolist()

@@ -42,7 +42,7 @@ def together(parts: Sequence[Keyed]) -> Keyed:
 
 @dataclass(frozen=True)
 class RowFormat:
-    """How rows of both streams are stored: the columns of the left one, where its rows wait, beside the right's."""
+    """How rows of both streams are stored: the columns of the right stream, then the left one's if its rows wait."""
 
     left: pa.Schema
     right: pa.Schema

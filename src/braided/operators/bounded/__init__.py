@@ -1,1 +1,1 @@
-"""Joins with a budget: rows in order, a buffer, and what comes out of it."""
+"""Joins with a budget: rows in order, a buffer, and results from it."""

@@ -1,4 +1,4 @@
-"""What an operator around a join takes from the join as it is."""
+"""What an operator that wraps a join takes from this join unchanged."""
 
 from __future__ import annotations
 

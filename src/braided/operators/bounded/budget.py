@@ -1,4 +1,4 @@
-"""A join's budget: the user's words become a number of rows and a policy, or an error that helps."""
+"""A join's budget: the user's options become a number of rows and a policy, or an error."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ROW_BYTES = 12  # the marks of a kept row's routing
 
 
 def buffer_bytes(policy: Policy, streams: int = 2) -> int:
-    """Return the bytes that a buffer of so many streams has for a row of capacity."""
+    """Return the bytes that a buffer of this number of streams needs per row of its capacity."""
     return policy.row_bytes + (streams - 2) * policy.stream_bytes
 
 
@@ -37,7 +37,7 @@ def _ghost_bytes(rows: int) -> int:
 
 
 class Room(NamedTuple):
-    """What a worker may keep: so many rows and, where rows differ and the budget is in bytes, so many bytes of them."""
+    """What a worker may store: a number of rows and, if rows differ in size and the budget is in bytes, their bytes."""
 
     rows: int
     bytes: int | None = None
@@ -51,13 +51,13 @@ def resolve_memory(
     row_bytes: int | None = None,
     beside: Callable[[int], int] = _ghost_bytes,
 ) -> Room:
-    """Return what a worker may keep.
+    """Return what a worker may store.
 
-    row_bytes : what a buffer has for a kept row; default: that of a join of two. beside : the bytes of all else for a
-        buffer of so many rows, such as the sample that recall is estimated from.
+    row_bytes : the bytes that a buffer needs for a kept row; default: that of a join of two. beside : the bytes of all
+        else for a buffer of this many rows, such as the sample that recall is estimated from.
 
-    Where rows differ in size, there is room for credits and indexes of as many rows as fit if strings and lists have 32
-    bytes; where they are longer the bytes are the limit, and where they are shorter the rows.
+    If rows differ in size, there is room for credits and indexes of as many rows as fit when strings and lists have 32
+    bytes. If they are longer, the bytes are the limit; if they are shorter, the number of rows is.
 
     >>> row, fifo = pa.schema([("k", pa.int64()), ("ts", pa.timestamp("us"))]), resolve_evict("fifo")
     >>> resolve_memory(20_000, fifo, (row, row)), resolve_memory("1 MB", fifo, (row, row))
@@ -78,7 +78,8 @@ def resolve_memory(
     if rows < 1:
         least_bytes = row + beside(1)
         raise OptionError(
-            f"memory={memory!r}: less than one row, which takes {least_bytes} bytes with its credit and indexes"
+            f"memory={memory!r}: less than one row, which takes {least_bytes} bytes with its credit and indexes; "
+            "write more"
         )
     _countable(rows, memory)
     if not any(varying for _, varying in least):
@@ -96,7 +97,7 @@ def _countable(rows: int, memory: Any) -> int:
 
 
 def check_shares(share: str, memory: Any, room: Room, streams: int) -> None:
-    """Refuse a budget that leaves a stream no row of its own."""
+    """Refuse a budget that leaves no row for some stream."""
     if share == "proportional" and room.rows < streams:
         raise OptionError(
             f"memory={memory!r}: too small to share among {streams} streams; write more, or share='unified'"
@@ -104,7 +105,7 @@ def check_shares(share: str, memory: Any, room: Room, streams: int) -> None:
 
 
 def _rows_in(size: int, row: int, beside: Callable[[int], int]) -> int:
-    """Return how many rows of `row` bytes fit with what is beside them."""
+    """Return how many rows of `row` bytes fit, with what is stored beside them."""
     least, most = 0, size // row
     while least < most:
         rows = (least + most + 1) // 2
@@ -118,9 +119,9 @@ def _rows_in(size: int, row: int, beside: Callable[[int], int]) -> int:
 def limit(
     join: WindowJoin, memory: Any, evict: Any, share: str, shed: Any, *, adapts: bool = False
 ) -> BoundedJoin | SheddingJoin:
-    """Return the join with a budget, of a share of its rows, or both; one of `memory` and `shed` is given.
+    """Return the join with a budget, with rows shed, or both; at least one of `memory` and `shed` is given.
 
-    Where it `adapts`, its routing may change while it runs.
+    If it `adapts`, its routing may change while it runs.
     """
     dropped = check_shed(shed, bounded=memory is not None)
     if memory is None:
@@ -133,7 +134,7 @@ def limit(
 
 
 def limit_multijoin(join: MultiJoin, memory: Any, evict: Any, share: str, shed: Any) -> BoundedMultiJoin | SheddingJoin:
-    """Return the join of many streams with a budget, of a share of its rows, or both."""
+    """Return the join of many streams with a budget, with rows shed, or both."""
     dropped = check_shed(shed, bounded=memory is not None)
     if memory is None:
         assert isinstance(dropped, float)
@@ -151,7 +152,7 @@ def limit_multijoin(join: MultiJoin, memory: Any, evict: Any, share: str, shed: 
 
 
 def resolve_evict(evict: Any) -> Policy:
-    """Return the policy of a name, or the policy given."""
+    """Return the policy with this name, or the given policy."""
     if isinstance(evict, Policy):
         return evict
     if not isinstance(evict, str) or evict not in POLICIES:

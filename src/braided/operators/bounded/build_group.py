@@ -66,7 +66,7 @@ def _assemble(
     adaptive: bool,
 ) -> JoinGroup:
     policy = resolve_evict(spec.evict)
-    GroupBuffer(1, policy, streams=len(streams), joins=[])  # refuses a policy that does not fit
+    GroupBuffer(1, policy, streams=len(streams), joins=[])  # raises if the policy does not fit
     room = resolve_memory(
         spec.memory,
         policy,
@@ -91,7 +91,7 @@ def _assemble(
 
 
 def _fixed(group: JoinGroup) -> str | None:
-    """Return why rows of a group cannot be laid over workers in different ways; None where they can."""
+    """Return why the routing of a group cannot change; None if it can."""
     if not group.one_key:
         return "a stream has different keys in different joins, so one worker does all the work"
     if not all(0 in member.streams for member in group.members):

@@ -8,9 +8,10 @@ from each other stream:
  the buffer's pairs of one event of stream 1     stream 0: x1 x2    stream 2: z1 z2 z3     -> 2 * 3 combinations
 ```
 
-Every combination that comes out is one of the exact join, once; what is missing was never kept or given up. Where the
-routing changes, rows are stored under every assignment that is alive, copies compete with all others for room, and a
-combination counts where it does in the exact join (`braided.operators.multijoin.multijoin`).
+Every combination that is returned is one of the exact join, once. A combination is missing if one of its rows was not
+stored, or evicted. If the routing changes, rows are stored under every assignment that is alive, copies compete with
+all other rows for room, and a combination counts where it does in the exact join
+(`braided.operators.multijoin.multijoin`).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from braided.runtime.rows import Index
 
 @dataclass(frozen=True)
 class BoundedMultiJoin(BoundedAround):
-    """A join of many streams that keeps at most `capacity` rows a worker, of all streams together.
+    """A join of many streams that keeps at most `capacity` rows per worker, of all streams together.
 
     Cost: one pass of the buffer's kernel over the rows in order, and a copy of each result. State: the rows kept and
     those that wait; beside a kept row a few bits and its credit, what a policy has learned, and a sample of keys.
@@ -98,7 +99,7 @@ class Combinations(OneBuffer):
         return {"results": emitter.results}
 
     def _runs(self) -> list[OneRun]:
-        """Return the rows of each stream as something to gather results from."""
+        """Return the rows of each stream in a form from which results can be gathered."""
         sides = self.entering.sides
         if not self._join.adapts:
             return [OneRun(rows.rows) for rows in sides]
@@ -126,7 +127,7 @@ class Combinations(OneBuffer):
 
 
 class _Choices(NamedTuple):
-    """Events that complete combinations, and for each and each stream the first of its pairs and their number."""
+    """Events that complete combinations; for each event and stream, the first of its pairs and their number."""
 
     events: Index
     first: Index
@@ -142,7 +143,7 @@ class _Combining:
         self._count = len(entering.sides)
 
     def choices(self, of_event: Index, rows: Index) -> _Choices:
-        """Return which events complete something, given all pairs of some events."""
+        """Return which events complete combinations, from all pairs of some events."""
         count = self._count
         groups, starts, counts = np.unique(
             of_event * count + self._entering.stream_of(rows), return_index=True, return_counts=True

@@ -6,8 +6,8 @@
 ```
 
 What a policy keeps depends on the order in which it sees rows, so rows are put in order first, by (time, stream,
-content). So the result depends on the input, the budget and the seed alone, not on how a stream is cut into batches.
-Every row that comes out is one of the exact join, once; what is missing was never kept or given up.
+content). Then the result depends only on the input, the budget and the seed, not on how a stream is cut into batches.
+Every result is one of the exact join, once. A result is missing if one of its rows was not stored, or evicted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PAIRS_AT_ONCE = 1 << 16
 
 
 class Batch(NamedTuple):
-    """What a tactic gets: the rows that enter, the bytes of each row by its id where they count, and the tally."""
+    """What a tactic receives: the rows that enter, the bytes of each row by its id if they count, and the tally."""
 
     entering: Entering
     sizes: Index | None
@@ -49,7 +49,7 @@ class Tactic(Protocol):
         """Return the ids of the rows in the buffer."""
 
     def move(self, positions: Index) -> None:
-        """Take where each row is from now on among the kept ones of its stream, -1 where it went."""
+        """Take the new position of each row among the kept rows of its stream, -1 for a removed row."""
 
     def counts(self) -> dict[str, int]:
         """Return how many rows are in the buffer (`stored_rows`), and how many were `evicted` and `refused` so far."""
@@ -62,11 +62,11 @@ class Tactic(Protocol):
 
 
 class BoundedOperator(OrderedStreams, Protocol):
-    """What is asked of an operator that keeps at most so many rows a worker, of all its streams together."""
+    """What an operator must provide that stores a limited number of rows per worker, of all its streams together."""
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What reports call the streams."""
+        """The names of the streams in reports."""
 
     @property
     def capacity(self) -> int:
@@ -74,7 +74,7 @@ class BoundedOperator(OrderedStreams, Protocol):
 
     @property
     def most_bytes(self) -> int | None:
-        """Bytes of the rows kept, where rows differ in size and the budget is one; else None."""
+        """The bytes of the rows kept, if rows differ in size and the budget is in bytes; else None."""
 
     @property
     def policy(self) -> Policy:
@@ -82,7 +82,7 @@ class BoundedOperator(OrderedStreams, Protocol):
 
     @property
     def shed(self) -> Shed | None:
-        """The share of rows that is dropped at random, or how it is found; None: none."""
+        """The share of rows that is dropped at random, or how it is computed; None: no row is."""
 
     @property
     def retention(self) -> Sequence[int]:
@@ -100,7 +100,7 @@ class BoundedOperator(OrderedStreams, Protocol):
         """Return the hash by which each row is routed."""
 
     def tactic(self, batch: Batch, buffer: bytes | None, recall: bytes | None) -> Tactic:
-        """Return what joins the rows of a batch, with buffer and recall as `Tactic.to_bytes` left them."""
+        """Return what joins the rows of a batch, with buffer and recall as `Tactic.to_bytes` returned them."""
 
 
 def budget_options(operator: BoundedOperator) -> Json:
@@ -116,7 +116,7 @@ def budget_options(operator: BoundedOperator) -> Json:
 def drive(
     operator: BoundedOperator, work: Work, state: Json | None, blocks: Blocks
 ) -> Generator[pa.RecordBatch, None, Outcome]:
-    """Put in order what can be, join it with the buffer, and keep what the policy keeps."""
+    """Put rows in order, join them with the buffer, and keep the rows that the policy keeps."""
     old: Json = state or {"rows": None, "buffer": None, "recall": None}
     shedding = None
     if operator.shed is not None:

@@ -1,4 +1,4 @@
-"""Several joins of the same streams under one budget, as a user asks for them."""
+"""The options of several joins of the same streams under one budget."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Join:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupSpec(WithIdle):
-    """Inner joins of the same streams that keep no more than one budget allows."""
+    """Inner joins of the same streams that together store no more than one budget allows."""
 
     kind: ClassVar[str] = "join_group"
 
@@ -53,7 +53,7 @@ class GroupSpec(WithIdle):
     )
     time: str | Mapping[str, str] = option("The event-time column, or a dict with one for each stream.")
     memory: Memory = option(
-        'What a worker keeps at most, of all streams for all joins: a number of rows, or a size such as ``"256 MB"``.'
+        'What a worker stores at most, of all streams for all joins: a number of rows, or a size such as ``"256 MB"``.'
     )
     evict: Evict = option(
         '``"gdj"``, ``"prob"``, ``"fifo"``, ``"random"``, ``"tail"``, or a policy such as '
@@ -83,7 +83,8 @@ class GroupSpec(WithIdle):
             self._check_join(join)
         if not 1 <= len(joins) <= MOST_JOINS or not 2 <= len(streams) <= MOST_STREAMS:
             raise OptionError(
-                f"{len(joins)} joins over {len(streams)} streams given; give 1 to {MOST_JOINS} over 2 to {MOST_STREAMS}"
+                f"{len(joins)} joins over {len(streams)} streams given; give 1 to {MOST_JOINS} joins over 2 to "
+                f"{MOST_STREAMS} streams"
             )
         folded = [str(join.name).lower() for join in joins]
         if JOIN in folded or "" in folded or len(set(folded)) < len(folded):
@@ -93,8 +94,7 @@ class GroupSpec(WithIdle):
             raise OptionError(f"streams: no join uses {min(unused)!r}; leave it out")
         if self.memory is None:
             raise OptionError(
-                "memory=None: write a number of rows, or '256 MB'; joins without a budget are as well written one by "
-                "one"
+                "memory=None: write a number of rows, or '256 MB'; to join without a budget, write single joins"
             )
         if self.evict == "auto":
             raise OptionError("evict='auto': tunes single joins; write 'gdj', 'prob', 'fifo', 'random' or 'tail'")
@@ -104,10 +104,10 @@ class GroupSpec(WithIdle):
         for side, stream in (("left", join.left), ("right", join.right)):
             if stream not in self.streams:
                 raise OptionError(
-                    f"Join({join.name!r}): {side}={stream!r} is no stream; there are {', '.join(self.streams)}"
+                    f"Join({join.name!r}): {side}={stream!r}: unknown stream; write one of {', '.join(self.streams)}"
                 )
         if join.left == join.right:
-            raise OptionError(f"Join({join.name!r}): a stream with itself; give it under two names")
+            raise OptionError(f"Join({join.name!r}): joins a stream with itself; give the stream under two names")
         if join.on is None:
             raise OptionError(f"Join({join.name!r}): on=None: a join without keys cannot have a budget")
         _ = join.bounds
@@ -120,14 +120,14 @@ def check_named(streams: object) -> None:
 
 
 def common_stream_first(joins: Sequence[Join], streams: Mapping[str, T]) -> dict[str, T]:
-    """Return the streams with one that is in every join, if there is one, before the others."""
+    """Return the streams; if one of them is in every join, it comes first."""
     known = [join for join in joins if isinstance(join, Join)] if isinstance(joins, list | tuple) else []
     centres = [name for name in streams if all(name in (join.left, join.right) for join in known)][:1]
     return {name: streams[name] for name in (*centres, *(name for name in streams if name not in centres))}
 
 
 def each_stream(value: object, name: str, streams: Sequence[str]) -> Mapping[str, object]:
-    """Return a value for each stream: one for all, or as a dict says."""
+    """Return a value for each stream: one for all, or those of a dict."""
     if isinstance(value, Mapping):
         if set(value) == set(streams):
             return value

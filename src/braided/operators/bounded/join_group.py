@@ -1,12 +1,12 @@
 """Several joins over the same streams under one budget, as one operator.
 
 ```
- rows of all streams, in order -> each matched in every join it serves -> kept or not, by its one credit
- results: a column that names the join, and a struct per join, null but for that one
+ rows of all streams, in order -> each matched in every join it is in -> kept or not, by its one credit
+ results: a column that names the join, and a struct per join, all null except that one
 ```
 
 A budget cannot span workers. Where every stream has one key for all its joins, rows are routed by it, and the budget
-is per worker. Else a row would have to be in several places at once, so all rows go to one worker.
+is per worker. Otherwise a row would have to be in several workers at once, so all rows go to one worker.
 
 Routing that changes needs a stream that is in every join, the *centre*, which comes first. On the grid of a hot key it
 is the left side of all joins and every other stream the right one, so each pair of a join meets once, as in
@@ -45,7 +45,7 @@ UInt64s = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Member:
-    """One join of a group: its name, the numbers of its two streams, and what it is on its own."""
+    """One join of a group: its name, the numbers of its two streams, and the join itself."""
 
     name: str
     streams: tuple[int, int]
@@ -58,10 +58,10 @@ class Member:
 
 @dataclass(frozen=True)
 class JoinGroup:
-    """Inner window joins that keep at most `capacity` rows a worker, of all streams for all joins together.
+    """Inner window joins that keep at most `capacity` rows per worker, of all streams for all joins together.
 
-    Cost: one step per pair, and a copy of each result. State: the rows kept, once, and those that wait. Every row that
-    comes out is a row of the exact join, once.
+    Cost: one step per pair, and a copy of each result. State: the rows kept, once, and those that wait. Every result is
+    a result of the exact join, once.
     """
 
     names: tuple[str, ...]
@@ -73,7 +73,7 @@ class JoinGroup:
     policy: Policy
     shed: Shed | None = None
     most_bytes: int | None = None
-    """Bytes of the rows kept, where rows differ in size and the budget is one; else None."""
+    """The bytes of the rows kept, if rows differ in size and the budget is in bytes; else None."""
     adapts: bool = False
     idle: int | None = None
 
@@ -145,7 +145,7 @@ class JoinGroup:
         return Admitted(rows, routes, times, total - rows.num_rows, hashes)
 
     def label(self, side: int, row: pa.RecordBatch) -> str:
-        """Return a row's key in the first join that it serves."""
+        """Return a row's key in the first join that it is in."""
         member, role = next((m, role) for m in self.members if (role := m.role(side)) is not None)
         return member.join.label(role, row)
 
@@ -158,7 +158,7 @@ class JoinGroup:
 
     @property
     def keyed(self) -> bool:
-        """Whether rows are routed by a key; rows of several keys have one worker."""
+        """Whether rows are routed by a key; rows with several keys all go to one worker."""
         return self.one_key
 
     @property
@@ -166,7 +166,7 @@ class JoinGroup:
         return retention_of(self.windows, len(self.inputs))
 
     def hashes(self, side: int, rows: pa.RecordBatch, tags: npt.NDArray[np.int32] | None) -> UInt64s:
-        """Return the hash by which each row is routed, where it is."""
+        """Return the hash by which each row is routed, if rows are routed by a key."""
         member, role = next((m, role) for m in self.members if (role := m.role(side)) is not None)
         return member.join.hashes(role, rows, tags)
 

@@ -1,4 +1,4 @@
-"""The tactic of joins: several joins of the same streams under one budget; a row in the buffer serves them all."""
+"""The tactic of joins: several joins of the same streams under one budget, with each row in the buffer once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Joins:
-    """Pairs of a row that enters and one in the buffer, in every join that the two serve."""
+    """Pairs of a row that enters and one in the buffer, in every join that has both streams."""
 
     def __init__(self, group: JoinGroup, batch: Batch, buffer: bytes | None, recall: bytes | None) -> None:
         self._group, self._entering, self._tally = group, batch.entering, batch.tally
@@ -86,7 +86,7 @@ class Joins:
         return {"results": sum(results.values()), **results}
 
     def _steps(self, events: GroupEvents) -> Iterator[tuple[int, Index, npt.NDArray[np.int8], Index]]:
-        """Yield up to which event the buffer has come, and event, join and row of each pair since."""
+        """Yield how many events the buffer has processed, and event, join and row of each pair since the last step."""
         pair_event, pair_row = (np.empty(driver.PAIRS_AT_ONCE, np.int64) for _ in range(2))
         pair_join = np.empty(driver.PAIRS_AT_ONCE, np.int8)
         at = 0

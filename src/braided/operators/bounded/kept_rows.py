@@ -3,10 +3,11 @@
 A side's blocks hold its rows in the order in which they entered, so the rows that are still kept are known by a bit
 each, and no row needs a number::
 
-    blocks   [o x o o o] [o o] [o x x o o o]     o kept, x gone
+    blocks   [o x o o o] [o o] [o x x o o o]     o kept, x removed
     bits      1 0 1 1 1   1 1   1 0 0 1 1 1
 
-A block is written again, together with its neighbours that are, once a quarter of it has gone or it has become small.
+A block is rewritten once a quarter of its rows are removed or it has become small. Neighbouring blocks that are
+rewritten become one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _LIVE = 0.75
 
 
 class Entry(NamedTuple):
-    """A block as the bookkeeping has it."""
+    """A block in the bookkeeping."""
 
     number: int
     bytes: int

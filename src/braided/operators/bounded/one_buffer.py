@@ -1,4 +1,4 @@
-"""What the tactics of pairs and of combinations share: an exact join, and one buffer in which a row has one key."""
+"""What the tactics of pairs and of combinations share: an exact join, and a buffer in which a row has one key."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class BoundedAround(AroundJoin, ABC):
         return self.exact.hashes(side, rows, tags)
 
     def keys(self, side: int, rows: Rows) -> npt.NDArray[np.uint64]:
-        """Return the key of each row in the buffer: rows of different grids have different ones."""
+        """Return the key of each row in the buffer: rows of different grids have different keys."""
         return self.exact.hashes(side, rows.rows, rows.tags if rows.tags.any() else None)
 
     def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
@@ -96,7 +96,7 @@ class OneBuffer:
         self.events = self.all_events if whole else self.all_events.pick(self.entered)
 
     def steps(self, probes: npt.NDArray[np.int8] | None = None) -> Iterator[tuple[int, Index, Index]]:
-        """Yield up to which event the buffer has come, and event and row of each pair since; valid until the next."""
+        """Yield how many events the buffer has processed, and event and row of each pair since, until the next step."""
         pair_event, pair_row = (np.empty(driver.PAIRS_AT_ONCE, np.int64) for _ in range(2))
         known = None
         at = 0
@@ -115,6 +115,6 @@ class OneBuffer:
         return {"stored_rows": self.buffer.rows, **{name: counts[name] for name in ("evicted", "refused")}}
 
     def buffer_bytes(self) -> bytes:
-        """Return the buffer without its rows, which are in blocks of their own."""
+        """Return the buffer without its rows, which are in separate blocks."""
         main_of(self.buffer).rows_elsewhere = True
         return self.buffer.to_bytes()

@@ -4,8 +4,8 @@
  new rows -> waiting (up to the lateness) -> in order of (time, stream, content), or shed -> kept while wanted
 ```
 
-A row waits until no row that is not late can come before it. Rows later than what has entered are left out, and so are
-doubted ones that are given up (`braided.time.quarantine`).
+A row waits until no row that is not late can come before it. Late rows are dropped, and so are doubted rows that the
+quarantine discards (`braided.time.quarantine`).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from braided.time.stream_clock import StreamClock
 
 UInt64s = npt.NDArray[np.uint64]
 Saved = Sequence[int] | None
-"""A block, a `Stored` or what JSON makes of it; None: not yet written."""
+"""A block: a `Stored`, or its form in JSON; None: not yet written."""
 
 
 class OrderedStreams(TimedStreams, Protocol):
-    """What is asked of an operator whose rows are put in order."""
+    """What an operator must provide whose rows are put in order."""
 
     @property
     def window(self) -> Window | Span | GroupSpan:
@@ -62,7 +62,7 @@ class Entering(NamedTuple):
     arriving: list[Rows]
 
     def in_order(self, values: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-        """Return what each stream's arriving rows have as one array, in the order in which they enter."""
+        """Return values of each stream's arriving rows as one array, in the order in which the rows enter."""
         return np.concatenate(values)[self.order]
 
     def by_id(self, name: str) -> npt.NDArray[Any]:
@@ -91,7 +91,7 @@ class Entering(NamedTuple):
         keys: Callable[[int, Rows], UInt64s],
         times: Callable[[int, pa.RecordBatch], Index],
     ) -> None:
-        """Give a buffer that was read from state its rows again."""
+        """Attach its rows to a buffer that was read from state."""
         if not buffer.rows_elsewhere:
             return
         ids = self.kept_ids(buffer.row_streams())
@@ -112,7 +112,7 @@ class Entering(NamedTuple):
 
 
 class OrderedRows:
-    """What waits and what is kept of each stream, between load and save of one batch.
+    """The rows of each stream that wait and those that are kept, between load and save of one batch.
 
     marked : whether rows keep the marks of their routing. Cost: that of the ordering stage; blocks of kept rows are
     read once a batch.
@@ -140,7 +140,7 @@ class OrderedRows:
         return window.patience(side)
 
     def enter(self, work: Work) -> Entering:
-        """Take a batch, and put in order the rows that nothing can come before any more."""
+        """Take a batch, and put those rows in order before which no row can come any more."""
         self.stage.take(work)
         inputs = self._streams.inputs
         sides = range(len(inputs))
@@ -166,7 +166,7 @@ class OrderedRows:
         return Entering(times, streams, contents, ids, self._sides, starts, kept, order, arriving)
 
     def keep(self, ids: Index) -> Index:
-        """Keep the rows of these ids and no others; return where each row of its stream is now, -1 where it went."""
+        """Keep only the rows of these ids; return the new position of each row in its stream, -1 for a removed row."""
         alive = np.zeros(sum(map(len, self._sides)), np.bool_)
         alive[ids] = True
         parts = np.split(alive, np.cumsum([len(rows) for rows in self._sides])[:-1])
@@ -179,7 +179,7 @@ class OrderedRows:
         return np.concatenate([np.where(part, np.cumsum(part) - 1, -1) for part in parts])
 
     def saved(self, saved: Saved) -> bytes | None:
-        """Return what `replace` stored, None where that was nothing yet."""
+        """Return what `replace` stored; None if it has stored nothing yet."""
         content: bytes | None = None if saved is None else self._blocks.read(saved[0])[0].to_pybytes()
         return content
 
@@ -197,7 +197,7 @@ class OrderedRows:
         return state
 
     def stored(self, saved: Iterable[Saved]) -> dict[str, int]:
-        """Return the bytes of what is kept with some blocks besides, and in how many blocks its rows are."""
+        """Return the bytes of the kept rows and of some more blocks, and the number of blocks that have rows."""
         entries = [entry for stream in self._kept for entry in stream.entries]
         blocks = [block[1] for block in (self._state["alive"], *saved) if block is not None]
         return {"stored_bytes": sum(entry.bytes for entry in entries) + sum(blocks), "runs": len(entries)}

@@ -1,8 +1,8 @@
 """The tactic of pairs: the window join of two streams with a budget.
 
-Every pair that comes out is a pair of the exact join, once; what is missing was never kept or given up. Where the
-routing changes, copies that only probe an older assignment enter like all others, and meet rows that are stored under
-it and had arrived in earlier batches: exactly those that they would meet in the exact join.
+Every pair that is returned is a pair of the exact join, once. A pair is missing if one of its rows was not stored, or
+evicted. Where the routing changes, copies that only probe an older assignment enter like all others, and meet rows that
+are stored under it and had arrived in earlier batches: exactly those that they would meet in the exact join.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NONE = np.zeros(0, np.int64)
 
 @dataclass(frozen=True)
 class BoundedJoin(BoundedAround):
-    """An inner window join that keeps at most `capacity` rows a worker, of both sides together.
+    """An inner window join that keeps at most `capacity` rows per worker, of both sides together.
 
     Cost: one pass of the buffer's kernel over the rows in order, and a copy of each result. State: the rows kept and
     those that wait; beside a kept row two bits and its credit, and what a policy has learned.
@@ -98,14 +98,14 @@ class Pairs(OneBuffer):
 def met_before(
     a: Index, b: Index, probes: npt.NDArray[np.int8], arrived: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.bool_]:
-    """Return which pairs are those of the exact join: what only probes meets rows of earlier batches."""
+    """Return which pairs are those of the exact join: rows that only probe meet rows of earlier batches."""
     wrong = (probes[a] != 0) & (arrived[b] >= arrived[a]) | (probes[b] != 0) & (arrived[a] >= arrived[b])
     met: npt.NDArray[np.bool_] = ~wrong
     return met
 
 
 def _as_run(rows: Rows) -> Run:
-    """Return rows as something to gather results from; nothing searches it."""
+    """Return rows in a form from which results can be gathered; it is never searched."""
     none = np.zeros(0, np.uint64)
     tags = rows.tags if rows.tags.any() else None
     return Run(rows.rows, none, none.view(np.int64), none.view(np.int32), none.view(np.uint8), tags)

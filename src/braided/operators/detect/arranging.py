@@ -9,11 +9,11 @@ from braided.errors import OptionError
 
 
 class Subscriber(Protocol):
-    """What publishes one type and subscribes to others."""
+    """Something that publishes one event type and subscribes to others."""
 
     @property
     def publishes(self) -> str:
-        """The type that it makes."""
+        """The type that it publishes."""
 
     @property
     def subscribes(self) -> str | Sequence[str]:
@@ -26,14 +26,14 @@ def subscriptions(of: Subscriber) -> tuple[str, ...]:
 
 
 def arrange(streams: Sequence[str], detectors: Sequence[Subscriber]) -> list[int]:
-    """Return the numbers of detectors, each after those whose events it sees; refuse cycles and unknown types."""
+    """Return the numbers of the detectors, each after those whose events it sees; refuse cycles and unknown types."""
     published = [detector.publishes for detector in detectors]
     for detector in detectors:
         for type_ in subscriptions(detector):
             if type_ not in published and type_ not in streams:
                 raise OptionError(
-                    f"detector {detector.publishes!r}: subscribes to {type_!r}, which nobody publishes; there are "
-                    f"{', '.join(sorted({*published, *streams}))}"
+                    f"detector {detector.publishes!r}: subscribes to {type_!r}, which no detector publishes; write "
+                    f"one of {', '.join(sorted({*published, *streams}))}"
                 )
     order: list[int] = []
     known = set(streams)
@@ -45,16 +45,18 @@ def arrange(streams: Sequence[str], detectors: Sequence[Subscriber]) -> list[int
         ]
         if not ready:
             cycle = " -> ".join(_cycle([detectors[n] for n in range(len(detectors)) if n not in order], known))
-            raise OptionError(f"detectors: {cycle} is a cycle; a detector must not see events that it leads to")
+            raise OptionError(
+                f"detectors: {cycle} is a cycle; a detector must not receive events that result from its own"
+            )
         order += ready
-        # A type is known once all that publish it have their place.
+        # A type is known once all detectors that publish it have been placed.
         waiting = {published[number] for number in range(len(detectors)) if number not in order}
         known |= {published[number] for number in order} - waiting
     return order
 
 
 def _cycle(detectors: Sequence[Subscriber], known: set[str]) -> list[str]:
-    """Return the names of a cycle, in the direction in which events go, the first again at the end."""
+    """Return the names of a cycle in the direction of the events; the first one is repeated at the end."""
     path = [detectors[0].publishes]
     while True:
         at = next(detector for detector in detectors if detector.publishes == path[-1] and _unknown(detector, known))

@@ -60,7 +60,7 @@ def build_detect(spec: DetectSpec, streams: tuple[Stream, ...], setting: EngineF
         if one.publishes in types and not types[one.publishes].equals(schema):
             raise OptionError(
                 f"detectors: {one.publishes!r} is published with {_schema_text(types[one.publishes])} and with "
-                f"{_schema_text(schema)}; let both have the same columns, or give them two names"
+                f"{_schema_text(schema)}; give both the same columns, or two names"
             )
         types[one.publishes] = schema
         same = [node for node in nodes if node.publishes == one.publishes]
@@ -110,7 +110,7 @@ def _keys(spec: DetectSpec, streams: Sequence[Stream]) -> Keys:
         raise OptionError(f"key={spec.key!r}: names a column twice, or the time; name each once")
     for stream in streams:
         if stream.time_column(time) != time:
-            raise OptionError(f"time={time!r}: {stream.called} has it in other letters; rename it")
+            raise OptionError(f"time={time!r}: the name in {stream.called} differs in case; rename it")
         for name in key:
             kind, wanted_kind = stream.schema.field(stream.key_column(name, "key")).type, first.schema.field(name).type
             if name not in stream.schema.names or kind != wanted_kind:
@@ -119,18 +119,20 @@ def _keys(spec: DetectSpec, streams: Sequence[Stream]) -> Keys:
                 )
         for name in stream.schema.names:
             if name.lower() in RESERVED and not _is_trigger(name, stream.schema, time):
-                raise OptionError(f"{stream.label}: column {name!r}: events have one of that name; rename it")
+                raise OptionError(
+                    f"{stream.label}: column {name!r}: events already have a column of that name; rename it"
+                )
     check_zones(streams, [time] * len(streams))
     return Keys(key, time, first.hasher(key))
 
 
 def _is_trigger(name: str, schema: pa.Schema, time: str) -> bool:
-    """Whether a column says when events were triggered: then a detector has published them, maybe in another job."""
+    """Whether a column has the triggers of events: then a detector published them, perhaps in another job."""
     return bool(name == AT and schema.field(name).type == schema.field(time).type)
 
 
 def _rules(spec: DetectSpec, streams: Sequence[Stream], time: str) -> tuple[int | Lateness, ...]:
-    """Return the lateness of each stream; a learned one has no floor, since every event would wait for it."""
+    """Return the lateness of each stream; a learned one has no floor, because every event would wait for it."""
     latenesses = each_stream(spec.lateness, "lateness", spec.streams)
     rules = []
     for name, stream in zip(spec.streams, streams, strict=True):
@@ -165,7 +167,7 @@ def _detector(one: Detector | KeyedDetector, types: Types, keys: Keys) -> tuple[
     declared = read_columns(one.schema, who, moment)
     for name in declared.names:
         if name.lower() in RESERVED or name in keys.key:
-            what = "the key, which is added" if name in keys.key else "added to events"
+            what = "part of the key, which Braided adds" if name in keys.key else "added by Braided"
             raise OptionError(f"{who}: column {name!r} is {what}; leave it out or rename it")
     if keys.time not in declared.names or not pa.types.is_timestamp(declared.field(keys.time).type):
         raise OptionError(f"{who}={one.schema!r}: has no time column {keys.time!r}; write '{keys.time} timestamp, ...'")
@@ -176,18 +178,20 @@ def _detector(one: Detector | KeyedDetector, types: Types, keys: Keys) -> tuple[
         state = read_columns(one.state, f"{type(one).__name__}.state", moment)
         taken = [name for name in state.names if name.lower() == GROUP or name in keys.key]
         if taken:
-            raise OptionError(f"{type(one).__name__}.state: column {taken[0]!r} is added; leave it out or rename it")
+            raise OptionError(
+                f"{type(one).__name__}.state: column {taken[0]!r} is added by Braided; leave it out or rename it"
+            )
         return schema, ManyKeys(one, state), _delay(one)
     return schema, PerKey(one), _delay(one)
 
 
 def _delay(one: Declared) -> int | Lateness:
-    """Return how much earlier than its trigger an event may be dated, or how that is learned."""
+    """Return how much earlier than its trigger an event may be dated, or how this is learned."""
     if one.delay is None:
         return LEARNED
     if isinstance(one.delay, Lateness):
         if one.delay.recall is not None or one.delay.clock_rows is not None:
-            raise OptionError(f"{type(one).__name__}.delay: has neither a recall nor clock_rows; leave them out")
+            raise OptionError(f"{type(one).__name__}.delay: recall and clock_rows do not apply here; leave them out")
         return one.delay
     micros = parse_duration(one.delay, f"{type(one).__name__}.delay")
     if micros < 0:
@@ -200,8 +204,8 @@ def _forget(one: Declared) -> int | None:
     micros = None if one.forget is None else parse_duration(one.forget, f"{type(one).__name__}.forget")
     if micros is not None and micros <= 0:
         raise OptionError(
-            f"{type(one).__name__}.forget={one.forget!r}: every event would find a new instance; write a duration of "
-            "more than nothing, or None"
+            f"{type(one).__name__}.forget={one.forget!r}: every event would get a new instance; write a duration above "
+            "zero, or None"
         )
     return micros
 
@@ -209,26 +213,28 @@ def _forget(one: Declared) -> int | None:
 def _pattern(
     spec: DetectSpec, one: Pattern, events: pa.Schema, keys: Keys, source: Source
 ) -> tuple[pa.Schema, Tactic, int | Lateness]:
-    """Return what a pattern publishes, how it is run, and its delay: until `within` has passed a match may be open."""
+    """Return what a pattern publishes, how it is run, and its delay: a match may be open until `within` has passed."""
     try:
         matcher = matcher_of(one.spec(spec.time, spec.key), source, keys.key, ends=False)
     except OptionError as error:
         raise OptionError(f"Pattern({one.publishes!r}): {error}") from error
     if matcher.automaton.may_be_empty:
         raise OptionError(
-            f"Pattern({one.publishes!r}): pattern={one.pattern!r}: may match no rows, and an event has the time of "
-            "one; write + for *"
+            f"Pattern({one.publishes!r}): pattern={one.pattern!r}: may match no rows, but an event needs the time "
+            "of a row; write + for *"
         )
     output, moment = matcher.output, events.field(keys.time).type
     for name in (keys.time, *([AT] if AT in output.names else [])):
         if name not in output.names or output.field(name).type != moment:
             raise OptionError(
-                f"Pattern({one.publishes!r}): its measures have no time {name!r}; write "
+                f"Pattern({one.publishes!r}): no measure is named as the time column {name!r}; write "
                 f"{{{name!r}: 'last(A.{keys.time})'}}"
             )
     for name in output.names:
         if name.lower() in (TYPE, GROUP):
-            raise OptionError(f"Pattern({one.publishes!r}): measure {name!r}: events have one of that name; rename it")
+            raise OptionError(
+                f"Pattern({one.publishes!r}): measure {name!r}: events already have a column of that name; rename it"
+            )
     schema = pa.schema([field.with_nullable(True) for field in output])
     schema = schema if AT in schema.names else schema.append(pa.field(AT, moment))
     matching = MatchOperator(events, keys.time, keys.hasher, 0, matcher, {})
@@ -239,13 +245,11 @@ def _check_result(chosen: Sequence[str], keys: Keys, *, flat: bool) -> None:
     taken = [name.lower() for name in (TYPE, *keys.key, keys.time, AT)]
     for name in () if flat else chosen:
         if name.lower() in taken:
-            raise OptionError(
-                f"types: the result has a column {name!r} beside the events of that type; rename the type"
-            )
+            raise OptionError(f"types: the result already has a column {name!r}; rename the event type")
 
 
 def _meaning(spec: DetectSpec, nodes: Sequence[Node]) -> dict[str, Any]:
-    """Return the options that give the state its meaning, as plain JSON: of a detector what it declares."""
+    """Return the options that give the state its meaning, as plain JSON: for a detector, what it declares."""
     by_name = {node.name: node for node in nodes}
     numbers = arrange(spec.streams, spec.detectors)
     detectors = []
@@ -268,7 +272,7 @@ def _meaning(spec: DetectSpec, nodes: Sequence[Node]) -> dict[str, Any]:
 
 
 def _earliest(spec: DetectSpec, nodes: Sequence[Node], chosen: Sequence[str]) -> int | None:
-    """Return how far behind the streams' horizon an event of the result may be dated; None where that is learned."""
+    """Return how far behind the streams' horizon an event of the result may be dated; None if this is learned."""
     delays: dict[str, int | None] = dict.fromkeys(spec.streams, 0)
     for node in nodes:
         below = [delays[name] for name in node.subscribes]

@@ -72,7 +72,7 @@ class PerKey:
                 detector.load(decoded(state.as_py()))
             result = detector.on_events(events)
             new_state = detector.save()
-        except (Exception, SystemExit) as error:  # an exit would end the worker without a word
+        except (Exception, SystemExit) as error:  # an exit would end the worker without a message
             raise node.failed(f"raised {_error_text(error)}", events, batch, error) from error
         try:
             content = encoded(new_state)
@@ -123,7 +123,7 @@ class ManyKeys:
     def _states(
         self, node: Node, states: pa.RecordBatch | None, events: pa.RecordBatch, count: int, batch: int
     ) -> pa.RecordBatch:
-        """Return the new states, checked: one row for a key at most."""
+        """Return the new states, after checking that each key has at most one row."""
         schema = pa.schema([_GROUP_FIELD, *self.state])
         if states is None:
             return pa.RecordBatch.from_pylist([], schema=schema)
@@ -147,14 +147,14 @@ def _checked_groups(node: Node, column: Any, events: pa.RecordBatch, count: int,
         raise node.failed(f"returned a row without a {GROUP}; take it from the events", events, batch)
     groups: Groups = column.to_numpy()
     if len(groups) and not 0 <= groups.min() <= groups.max() < count:
-        raise node.failed(f"returned a {GROUP} that no event has; take it from the events", events, batch)
+        raise node.failed(f"returned an unknown {GROUP}; take it from the events", events, batch)
     return groups
 
 
 def _conformed(
     node: Node, rows: pa.RecordBatch, events: pa.RecordBatch, batch: int, *, grouped: bool
 ) -> pa.RecordBatch:
-    """Return what a detector published with the columns that it promised, and ``at``."""
+    """Return what a detector published, with the columns of its schema and ``at``."""
     if isinstance(rows, pa.Table):
         rows = rows.combine_chunks().to_batches()[0] if rows.num_rows else None
         if rows is None:
@@ -180,12 +180,12 @@ def _promised(node: Node, *, grouped: bool) -> pa.Schema:
 def _cast(
     node: Node, rows: pa.RecordBatch, schema: pa.Schema, events: pa.RecordBatch, batch: int, what: str
 ) -> pa.RecordBatch:
-    """Return rows with a schema: the same columns in any order, of types that stand for its."""
+    """Return rows cast to a schema: they must have its columns, in any order, with types that fit."""
     names = rows.schema.names
     if sorted(names) != sorted(schema.names) or not all(
         fits(rows.schema.field(field.name).type, field.type) for field in schema
     ):
-        text = f"returned {what} {schema_text(rows.schema)}; its schema says {schema_text(schema)}"
+        text = f"returned {what} {schema_text(rows.schema)}; its schema is {schema_text(schema)}"
         raise node.failed(text, events, batch)
     try:
         columns = [
@@ -193,12 +193,12 @@ def _cast(
             for field, column in ((field, rows.column(field.name)) for field in schema)
         ]
     except pa.ArrowInvalid as error:
-        raise node.failed(f"returned values that its schema has no room for: {error}", events, batch) from error
+        raise node.failed(f"returned values that do not fit its schema: {error}", events, batch) from error
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _error_text(error: BaseException) -> str:
-    """Return an error in words, also where it cannot say its own."""
+    """Return the text of an error, even if its own `__str__` fails."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:
@@ -206,7 +206,7 @@ def _error_text(error: BaseException) -> str:
 
 
 def _with_keys(node: Node, part: Grouped, rows: pa.RecordBatch, groups: Groups, batch: int) -> pa.RecordBatch:
-    """Return published rows with the key of each, once it is sure that they are not older than they may be."""
+    """Return published rows, each with its key, after checking that they are not older than they may be."""
     _check_times(node, part, rows, groups, batch)
     first = pa.array(part.bounds[:-1][groups])
     keys = [part.rows.column(name).take(first) for name in node.keys.key]
@@ -214,7 +214,7 @@ def _with_keys(node: Node, part: Grouped, rows: pa.RecordBatch, groups: Groups, 
 
 
 def _check_times(node: Node, part: Grouped, rows: pa.RecordBatch, groups: Groups, batch: int) -> None:
-    """Refuse rows that none of the events at hand has triggered, and those dated earlier than the delay allows."""
+    """Refuse rows that no event of the batch has triggered, and rows dated earlier than the delay allows."""
     time, at = times_of(rows, node.keys.time), times_of(rows, AT)
     moments, ranks = np.unique(np.concatenate([times_of(part.rows, node.keys.time), at]), return_inverse=True)
     codes = np.concatenate([part.groups, groups]).astype(np.int64) * len(moments) + ranks
@@ -222,8 +222,8 @@ def _check_times(node: Node, part: Grouped, rows: pa.RecordBatch, groups: Groups
     if len(untriggered):
         row, number = rows.slice(int(untriggered[0]), 1), int(groups[untriggered[0]])
         raise node.failed(
-            f"published {first_row(row)}, older or newer than it may be: {AT} is the time of none of its events; "
-            f"give {AT}, the time of the event that triggered it",
+            f"published {first_row(row)}, but {AT} is the time of none of its events; return in {AT} the time of "
+            "the event that triggered it",
             part.slice(number, number + 1).rows,
             batch,
         )
@@ -232,8 +232,8 @@ def _check_times(node: Node, part: Grouped, rows: pa.RecordBatch, groups: Groups
         if len(too_old):
             row, number = rows.slice(int(too_old[0]), 1), int(groups[too_old[0]])
             raise node.failed(
-                f"published {first_row(row)}, older than it may be: {AT} is more than its delay of {node.delay} us "
-                "after its time; declare a longer delay, or let it be learned",
+                f"published {first_row(row)}, but {AT} is more than its delay of {node.delay} us after its time; "
+                "declare a longer delay, or let it be learned",
                 part.slice(number, number + 1).rows,
                 batch,
             )
@@ -254,7 +254,7 @@ def encoded(state: object) -> bytes | None:
 
 
 def decoded(content: bytes) -> Any:
-    """Return what `encoded` was given; tuples come back as lists, and keys of dicts as text.
+    """Return the state that `encoded` received; tuples become lists, and keys of dicts become strings.
 
     >>> decoded(encoded({"a": [1, 2.5]}))
     {'a': [1, 2.5]}

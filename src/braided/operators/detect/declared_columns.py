@@ -31,7 +31,7 @@ _COLUMN = re.compile(r"\s*(`[^`]+`|\w+)\s*:?\s+(\w+)(?:\s*\(\s*(\d+)\s*(?:,\s*(\
 
 
 def read_columns(columns: object, where: str, moment: pa.DataType) -> pa.Schema:
-    """Return the columns that text, or an Arrow schema, declares; `moment` is what a timestamp is here.
+    """Return the columns that text, or an Arrow schema, declares; `moment` is the type of a ``timestamp``.
 
     >>> read_columns("time timestamp, price decimal(9, 2)", "schema", pa.timestamp("us")).names
     ['time', 'price']
@@ -52,7 +52,7 @@ def read_columns(columns: object, where: str, moment: pa.DataType) -> pa.Schema:
 def _column(text: str, where: str, moment: pa.DataType) -> pa.Field:
     match = _COLUMN.fullmatch(text)
     if not match:
-        raise OptionError(f"{where}: {text.strip()!r} is no column; write a name and a type, such as 'player int'")
+        raise OptionError(f"{where}: {text.strip()!r}: not a column; write a name and a type, such as 'player int'")
     name, kind = match[1].strip("`"), match[2].lower()
     if kind in ("decimal", "numeric"):
         return pa.field(name, pa.decimal128(int(match[3] or 10), int(match[4] or 0)))
@@ -60,7 +60,7 @@ def _column(text: str, where: str, moment: pa.DataType) -> pa.Field:
         return pa.field(name, moment)
     if kind not in _TYPES or match[3]:
         known = ", ".join(sorted([*_TYPES, "decimal", "timestamp"]))
-        raise OptionError(f"{where}: {text.strip()!r}: no such type; write one of {known}, or give a pyarrow.Schema")
+        raise OptionError(f"{where}: {text.strip()!r}: unknown type; write one of {known}, or give a pyarrow.Schema")
     return pa.field(name, _TYPES[kind])
 
 
@@ -79,5 +79,5 @@ def fits(kind: pa.DataType, expected: pa.DataType) -> bool:
 
 
 def schema_text(schema: pa.Schema) -> str:
-    """Return columns as a message has them."""
+    """Return columns as text for a message."""
     return ", ".join(f"{field.name} {field.type}" for field in schema)

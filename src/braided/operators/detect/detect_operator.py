@@ -1,4 +1,4 @@
-"""The operator that runs a hierarchy of detectors: rows enter in order of time, and events are handed on in memory.
+"""The operator that runs a hierarchy of detectors: rows enter in order of time, and events are passed on in memory.
 
 ```
  streams -> ordering stage -> detectors, from the lowest up: ordering unit -> detector -> events -> results
@@ -34,7 +34,7 @@ from braided.time.stream_clock import lateness_options
 
 _PIECE_BYTES = 8 << 20
 _PIECE_ROWS = 1 << 16
-# Rows that are all there are run about so many at a time.
+# How many rows of complete streams are processed at a time, about.
 _ENOUGH_ROWS = 1 << 18
 
 
@@ -46,7 +46,7 @@ class DetectOperator:
     rows and events that wait to be in order, and what detectors remember of each key.
 
     names : the streams, by the type of their events. nodes : the detectors, each after those below it.
-    chosen : the types of the result; `flat` puts the columns of one type beside each other.
+    chosen : the types of the result. `flat` : the result has the columns of the one type, not a struct.
     """
 
     names: tuple[str, ...]
@@ -134,18 +134,18 @@ class DetectOperator:
             },
             streams=[{"name": name, **report} for name, report in zip(self.names, stage.report(), strict=True)],
             progress=self._progress(stage, hierarchy, horizon),
-            # Reports of all workers together are small: one worker says how things came about.
+            # One worker reports the history, so that the reports of all workers together stay small.
             detectors=hierarchy.report(history=work.worker == 0),
         )
 
     def _progress(self, stage: OrderingStage, hierarchy: Hierarchy, horizon: int) -> list[Progress]:
-        """Return what is promised of the events in the result: a detector above them goes by it, wherever it runs."""
+        """Return the promised progress of the events in the result: detectors that see them rely on it."""
         until = min(hierarchy.least[type_] for type_ in self.chosen)
         behind = max(0, horizon - until) if MIN_TIME < until < MAX_TIME else 0
         return [Progress(until, stage.progress().lateness, behind)] * len(self.names)
 
     def detect_all(self, batches: Iterable[Sequence[tuple[pa.RecordBatch, pa.Array]]]) -> Iterator[pa.RecordBatch]:
-        """Yield the results of rows that are all there: of each stream rows, and which of the batch's they are.
+        """Yield the results of complete streams: of each stream its rows, and their positions in the batch.
 
         Precondition: rows of a key, of all streams, come one after the other.
         """
@@ -183,8 +183,8 @@ class DetectOperator:
     ) -> Iterator[tuple[list[pa.RecordBatch], int]]:
         """Yield rows of each stream, piece by piece, with the time before which all are there.
 
-        Rows that came too late are forgotten, but for those of a stream that another job writes, and promises: these
-        are events of lower detectors. An ordering unit that is not as far yet sees them, as it would in one query.
+        Rows that came too late are dropped, except those of a stream whose progress another job promises: these are
+        events of lower detectors. An ordering unit that has not reached their time sees them, as it would in one query.
         """
         last = [
             rows.rows if clock.promise is not None else pa.RecordBatch.from_pylist([], schema=schema)
@@ -192,7 +192,7 @@ class DetectOperator:
         ]
         for sides in stage.release():
             ends = [int(times_of(rows, self.keys.time)[-1]) for rows in last if rows.num_rows]
-            # One past the end of time would be none.
+            # There is no time after the last one.
             if ends and max(ends) < MAX_TIME - 1:
                 yield last, max(ends) + 1
                 last = [rows.rows for rows in sides]

@@ -26,17 +26,18 @@ class Declared:
 class Detector(Declared):
     """Sees the events of one key, in order of time, and publishes events of one type.
 
-    Every key has an instance of its own: a copy of the one that was given, with the state that `save` returned last.
-    Parameters go to ``__init__``. Events come in batches of any size, whatever the query does; all events of one time
-    come in one batch. So the output must not depend on where batches are cut: `braided.testing.check_detector` tries.
+    Every key has its own instance: a copy of the one that was given, with the state that `save` returned last.
+    Parameters go to ``__init__``. Events come in batches of any size, independent of the query's batches; all events of
+    one time come in one batch. So the output must not depend on where batches are cut: `braided.testing.check_detector`
+    tests this.
 
     subscribes : the event types that it sees, of the streams and of other detectors.
-    publishes : the event type that it makes.
+    publishes : the event type that it publishes.
     schema : the columns of what it publishes, as in ``"time timestamp, player int"``, or a `pyarrow.Schema`. The time
-        column has the name that `time=` says. The key is added to it.
+        column has the name given by `time=`. The key is added to it.
     delay : how much earlier than the event that triggers it a published event may be dated: a duration, or a
-        `braided.Lateness` that says how that is learned. None: it is learned.
-    forget : after so long without an event the state of a key is forgotten, and its next event finds a new instance.
+        `braided.Lateness`, which defines how it is learned. None: it is learned.
+    forget : after this long without an event the state of a key is removed, and its next event gets a new instance.
         None: never; then `save` must return None for keys that need no state, or states grow with the number of keys.
 
     >>> import pyarrow as pa
@@ -52,7 +53,7 @@ class Detector(Declared):
     """
 
     def on_events(self, events: pa.RecordBatch) -> pa.RecordBatch | None:
-        """Take the next events and return what they make certain; None for nothing.
+        """Take the next events and return the events that are now certain; None for no event.
 
         `events` has the columns ``type``, the key, the time, ``at``, and those of all types that it subscribes to, null
         where an event's type lacks a column. Events are in order of time; those of one time in the order of
@@ -72,11 +73,11 @@ class Detector(Declared):
 class KeyedDetector(Declared):
     """Sees the events of many keys at once, with Arrow's or numpy's functions instead of a call for each key.
 
-    It declares what a `Detector` does, and the columns of a key's `state`. Events have a first column ``group``: the
-    number of the key among those of the batch, from 0. Rows of a key come together, in order of time. What it publishes
-    has the column ``group`` too, in any order. The state is a batch with ``group`` and the columns of `state`: one row
-    for each key that has one. A key that was forgotten within a batch has a group for the events before, and one for
-    those after.
+    It declares what a `Detector` declares, and the columns of a key's `state`. Events have a first column ``group``:
+    the number of the key among those of the batch, from 0. Rows of a key come together, in order of time. What it
+    publishes has the column ``group`` too, in any order. The state is a batch with ``group`` and the columns of
+    `state`: one row for each key that has one. A key that was forgotten within a batch has one group for the events
+    before, and one for those after.
 
     >>> class Count(KeyedDetector):
     ...     subscribes, publishes = "reading", "count"
@@ -90,6 +91,6 @@ class KeyedDetector(Declared):
     ) -> tuple[pa.RecordBatch | None, pa.RecordBatch | None]:
         """Take the next events and the state of their keys; return what is published, and the keys' new state.
 
-        A key that the new state lacks is forgotten.
+        A key that is missing from the new state is forgotten.
         """
         raise NotImplementedError

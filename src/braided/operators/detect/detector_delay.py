@@ -12,9 +12,9 @@ from braided.time.lateness import Lateness
 from braided.time.learning.learner import Learner
 
 LEARNED = Lateness(floor="0 seconds", measure="next")
-"""As a detector's delay is learned where it says nothing: half a standard deviation above the largest, from 0 on."""
+"""How the delay of a detector is learned by default: half a standard deviation above the largest, from 0 on."""
 
-# So many changes are remembered for the report.
+# The number of changes that are kept for the report.
 _HISTORY = 16
 
 
@@ -35,7 +35,7 @@ class DetectionDelay:
         self._learner = None
         self.history: list[list[int]] = [] if state is None else state["history"]
         if isinstance(rule, Lateness):
-            # Events are rare: the measure of the paper starts at once, and waits for no number of rows.
+            # Events are rare, so the measure of the paper starts at once and does not wait for a number of rows.
             rule = replace(rule, measure="next")
             self._learner = Learner(rule) if state is None else Learner.from_json(state["learner"], rule)
 
@@ -48,7 +48,7 @@ class DetectionDelay:
         return self._learner.lateness
 
     def take(self, delays: npt.NDArray[np.int64], clock: int) -> None:
-        """Learn from how much earlier than their triggers events were dated, up to a time."""
+        """Learn from how much earlier than their triggers events were dated, up to the time `clock`."""
         if self._learner is None or not len(delays):
             return
         known = self.now

@@ -1,4 +1,4 @@
-"""Events of several types as one batch, and brought together by key.
+"""Events of several types as one batch, and grouped by key.
 
 ```
  group | type  key  time  at | columns of all types, null where an event's type lacks one
@@ -48,7 +48,7 @@ def times_of(rows: pa.RecordBatch, column: str) -> Int64s:
 
 
 def later(at: Int64s, time: Int64s) -> Int64s:
-    """Return how much later triggers are than events, 0 where they are not; times may be as far apart as there are."""
+    """Return how much later triggers are than events, 0 where they are not; no difference overflows."""
     ahead = at > time
     apart = np.where(ahead, at, 0).astype(np.uint64) - np.where(ahead, time, 0).astype(np.uint64)
     return np.minimum(apart, np.uint64(MAX_TIME)).astype(np.int64)
@@ -68,7 +68,7 @@ def merge_types(parts: Sequence[tuple[str, pa.RecordBatch]], schema: pa.Schema, 
 
 
 def _widened(type_: str, rows: pa.RecordBatch, schema: pa.Schema, time: str) -> pa.RecordBatch:
-    """Return events of one type with all columns; those of a stream were triggered by nothing before them."""
+    """Return events of one type with all columns; the events of a stream have no trigger but themselves."""
     own = set(rows.schema.names)
     columns = []
     for field in schema:
@@ -98,14 +98,14 @@ class Grouped(NamedTuple):
         return np.repeat(np.arange(self.size, dtype=np.int32), np.diff(self.bounds))
 
     def slice(self, start: int, stop: int) -> Grouped:
-        """Return the keys from one to another."""
+        """Return the keys from `start` up to `stop`."""
         first, end = int(self.bounds[start]), int(self.bounds[stop])
         bounds = self.bounds[start : stop + 1] - first
         return Grouped(self.rows.slice(first, end - first), bounds, self.hashes[start:stop])
 
 
 def split(events: Grouped, time: str, gap: int | None) -> tuple[Grouped, Int64s]:
-    """Cut the events of each key where more than a gap is between two; return the parts, and where keys begin then.
+    """Cut the events of each key where two are more than a gap apart; return the parts, and where keys begin.
 
     >>> batch = pa.record_batch({"t": pa.array([1, 2, 9, 1], pa.timestamp("us"))})
     >>> parts, first = split(Grouped(batch, np.array([0, 3, 4]), np.array([5, 6], np.uint64)), "t", 5)
@@ -124,12 +124,12 @@ def split(events: Grouped, time: str, gap: int | None) -> tuple[Grouped, Int64s]
 
 
 def group(rows: pa.RecordBatch, keys: Keys) -> Grouped:
-    """Bring the rows of each key together, by hash; within a key they stay as they are."""
+    """Group the rows by key hash; within a key they stay in their order."""
     hashes = keys.hashes(rows)
     order = None
     if len(hashes) and (hashes[1:] < hashes[:-1]).any():
         shift = directory_shift(len(hashes))
-        # All times are one, so that equal hashes stay in their order.
+        # All times are equal, so that rows with equal hashes stay in their order.
         order = sort_order(hashes, np.zeros(len(hashes), np.int64), build_directory(hashes, shift), shift)
         hashes = hashes[order]
     known = np.arange(len(hashes)) if order is None else order

@@ -1,4 +1,4 @@
-"""One batch of a hierarchy of detectors, from the lowest up."""
+"""One batch of a hierarchy of detectors, from the lowest detector up."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ class Hierarchy:
             DetectionDelay(node.delay, None if s is None else s["delay"]) for node, s in zip(nodes, states, strict=True)
         ]
         self.least: dict[str, int] = {}
-        """Of every type, the time before which no event comes any more that is not late."""
+        """For every type, the time before which any further event is late."""
         self._events = [0 if s is None else s["events"] for s in states]
 
     def advance(self, sides: Sequence[pa.RecordBatch], horizon: int) -> Iterator[Published]:
-        """Run all detectors on new events of the streams, all there are before a horizon, and yield what they publish.
+        """Run all detectors on new events of the streams, complete up to a horizon, and yield what they publish.
 
-        D of a detector is updated before those above it look at it: a rise is handed up at once.
+        D of a detector is updated before the detectors above it read it: they see a rise at once.
         """
         final = horizon == MAX_TIME
-        # What every type still has to come is at this time or later.
+        # Events of this type that are still to come are at this time or later.
         self.least = least = dict.fromkeys(self._streams, horizon)
         new: dict[str, list[pa.RecordBatch]] = {
             name: [rows] if rows.num_rows else [] for name, rows in zip(self._streams, sides, strict=True)
@@ -85,7 +85,7 @@ class Hierarchy:
             least[node.publishes] = min(comes, least.get(node.publishes, MAX_TIME))
 
     def tidy(self) -> None:
-        """Put what is stored in order, at the end of a batch."""
+        """Tidy up the stored events, at the end of a batch."""
         for unit in self._units:
             unit.tidy()
 
@@ -94,7 +94,7 @@ class Hierarchy:
         return {name: sum(part[name] for part in parts) for name in ("stored_rows", "stored_bytes", "runs")}
 
     def report(self, *, history: bool) -> list[Json]:
-        """Return what people want to know of each detector: its events, D, its ordering unit, and how both changed."""
+        """Return the report fields of each detector: its events, D, its ordering unit, and how both changed."""
         parts = zip(self._nodes, self._events, self._delays, self._units, strict=True)
         return [
             {"name": node.name, "type": node.publishes, "events": events, "delay": delay.now, **unit.report()}

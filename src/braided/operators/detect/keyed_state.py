@@ -1,4 +1,4 @@
-"""What detectors remember of their keys: one row a key, in blocks by hash, of which a batch reads those it needs."""
+"""The state of detectors by key: one row per key, in blocks by hash. A batch reads only the blocks that it needs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from braided.time.clocks import MAX_TIME, MIN_TIME, clamp
 _NUMBER, _LAST = "__braided_number", "__braided_last"
 
 Call = Callable[[Grouped, pa.RecordBatch, Int64s], tuple[list[pa.RecordBatch], pa.RecordBatch]]
-"""What is done with the events of some keys, the states known of them, and which key each state is of.
+"""A call with the events of some keys, their stored states, and the key of each state.
 
 It returns what is published, and a new state for each key that has one: the key's number in the first column.
 """
@@ -26,14 +26,14 @@ It returns what is published, and a new state for each key that has one: the key
 class KeyedState:
     """The states of a detector's keys between load and save of one batch.
 
-    key, fields : the columns of a key, and of a state. forget : after so long without an event a state is forgotten.
+    key, fields : the columns of a key, and of a state. forget : after this long without an event a state is removed.
 
     ```
      events of a key   * * *    *  |------ more than `forget` ------|  *  *
                        one call, with the stored state                 a call of its own, with none
     ```
 
-    That is so wherever batches are cut: what a batch has of a key is cut there too.
+    This holds wherever batches are cut: the events of a key within a batch are cut there too.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class KeyedState:
     def update(self, events: Grouped, until: int, call: Call) -> Iterator[pa.RecordBatch]:
         """Yield what a call publishes for keys with events, as many keys at a time as fit in memory.
 
-        All events before `until` are there, or were before.
+        All events before `until` have arrived, in this batch or earlier.
         """
         expired = MIN_TIME if self._forget is None else clamp(until - self._forget)
         for leaves, own in self._kept.touched(events.hashes, expired):

@@ -1,4 +1,4 @@
-"""A detector as part of a hierarchy: what it is given, what it publishes, and how it is run."""
+"""A detector as part of a hierarchy: what it receives, what it publishes, and how it is run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from braided.time.lateness import Lateness
 
 
 class Turn(NamedTuple):
-    """One time that a detector is run: the time before which it had all events before, and has them now; its batch."""
+    """One run of a detector: the time up to which events were complete before it, and now; the number of its batch."""
 
     since: int
     until: int
@@ -24,27 +24,27 @@ class Turn(NamedTuple):
 
 
 class Memory(Protocol):
-    """What a detector remembers, between load and save of one batch."""
+    """The state of a detector, between load and save of one batch."""
 
     def to_json(self) -> list[Json]:
         """Return the bookkeeping."""
 
     def levels(self) -> dict[str, int]:
-        """Return how much there is, as reports say it."""
+        """Return how much is stored, by the names of reports."""
 
 
 class Tactic(Protocol):
     """How a kind of detector is run."""
 
     def open(self, node: Node, blocks: Blocks, state: list[Json] | None) -> Memory:
-        """Return what is remembered, as `to_json` left it."""
+        """Return the state that `to_json` returned."""
 
     def run(self, node: Node, memory: Memory, events: pa.RecordBatch, turn: Turn) -> Iterator[pa.RecordBatch]:
         """Yield what is published for events in order of time."""
 
 
 def first_row(rows: pa.RecordBatch) -> str:
-    """Return the first row for people; times that Python has no dates for are numbers."""
+    """Return the first row as text; times outside Python's range of dates are numbers."""
     try:
         return str(rows.slice(0, 1).to_pylist()[0] if rows.num_rows else None)
     except (OverflowError, ValueError):
@@ -56,8 +56,8 @@ def first_row(rows: pa.RecordBatch) -> str:
 class Node:
     """One detector of a hierarchy.
 
-    name : what messages and reports call it.
-    events : the columns that it is given. schema : those that it publishes, the key and ``at`` included.
+    name : its name in messages and reports.
+    events : the columns that it receives. schema : those that it publishes, the key and ``at`` included.
     delay : D in microseconds, or how it is learned. forget : after how long without events a key is forgotten.
     """
 
@@ -72,7 +72,7 @@ class Node:
     forget: int | None = None
 
     def failed(self, what: str, events: pa.RecordBatch, batch: int, why: BaseException | None = None) -> DetectorError:
-        """Return an error with all that is needed to find its cause."""
+        """Return an error with the facts that help to find its cause."""
         error = DetectorError(
             f"detector {self.name!r} {what}; in its batch {batch}, with {events.num_rows} events of which the first is "
             f"{first_row(events)}"

@@ -22,8 +22,8 @@ from braided.time.clocks import clamp
 class InPattern:
     """Looks for a pattern among the events.
 
-    A match is certain before the horizon has passed its first row and `within`: that is the detector's delay, and
-    nothing needs to be learned.
+    A match is certain at the latest when the horizon has passed the time of its first row plus `within`. So `within` is
+    the detector's delay, and nothing needs to be learned.
     """
 
     matching: MatchOperator
@@ -41,7 +41,7 @@ class InPattern:
                 raise node.failed(f"published an event without a {time}", events, turn.batch)
             if int(np.min(times_of(piece, time))) < oldest:
                 raise node.failed(
-                    f"published an event older than it may be; let the measure {time!r} be a time of the match",
+                    f"published an event that is older than its match; let the measure {time!r} be a time of the match",
                     events,
                     turn.batch,
                 )

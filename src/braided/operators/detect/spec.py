@@ -1,4 +1,4 @@
-"""Hierarchies of detectors, as a user asks for them."""
+"""The options of a hierarchy of detectors."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ MOST_DETECTORS = 64
 class Pattern:
     """A pattern as a detector: its matches are the events that it publishes.
 
-    publishes : the event type of its matches. subscribes : the types among whose events it is looked for, together in
-    order of time; conditions may ask for the ``type``.
+    publishes : the event type of its matches. subscribes : the types in whose events, together in order of time, the
+    pattern is searched; conditions may use the column ``type``.
     pattern, define, measures, subsets, within, after : as in `braided.match`. One measure has the name of the time
     column and is a time of the match: ``{"ts": "last(B.ts)"}``.
 
-    Its events are seen by detectors above it after `within`, since until then a match may be open.
+    Detectors above it see its events after `within`, since until then a match may be open.
 
     >>> Pattern("retry", subscribes="call", pattern="A B", measures={"ts": "B.ts"}, within="1 minute").publishes
     'retry'
@@ -50,7 +50,7 @@ class Pattern:
             object.__setattr__(self, name, frozen(getattr(self, name)))
 
     def spec(self, time: str, key: Keys) -> MatchSpec:
-        """Return it as `braided.match` would have it, and refuse what that refuses."""
+        """Return the pattern as options of `braided.match`, with the same checks."""
         try:
             return MatchSpec(
                 time=time,
@@ -81,18 +81,18 @@ class DetectSpec(WithIdle):
     streams: tuple[str, ...]
     detectors: Sequence[AnyDetector] = option(
         "A list of detectors, in any order: instances of classes that derive from `braided.Detector` or "
-        "`braided.KeyedDetector`, and patterns, `braided.Pattern`. Who sees whose events follows from their "
-        "subscriptions."
+        "`braided.KeyedDetector`, and patterns, `braided.Pattern`. Each receives the events of the types that it "
+        "subscribes to."
     )
     time: str = option("The event-time column, of all streams and of all events that are published.")
     key: Keys = option(
-        "The column, or columns, that all streams have and within whose values events are detected; null is a value "
+        "The column, or columns, that all streams have: events are detected for each key separately; null is a value "
         "like others. None: in the streams as a whole, on one worker.",
         default=None,
     )
     types: str | Sequence[str] | None = option(
-        "Which event types the result has: a list of names, for a column ``type`` and a struct for each; or one name, "
-        "for its columns as they are. None: all that are published.",
+        "Which event types the result has. A list of names gives a column ``type`` and a struct for each type; one "
+        "name gives the columns of this type. None: all that are published.",
         default=None,
     )
     lateness: NamedLatenesses = option(
@@ -117,8 +117,8 @@ class DetectSpec(WithIdle):
             raise OptionError("detectors: give a list of detectors, instances of braided.Detector or braided.Pattern")
         if not 1 <= len(detectors) <= MOST_DETECTORS or not 1 <= len(self.streams) <= MOST_STREAMS:
             raise OptionError(
-                f"{len(detectors)} detectors over {len(self.streams)} streams given; give 1 to {MOST_DETECTORS} over "
-                f"1 to {MOST_STREAMS}"
+                f"{len(detectors)} detectors over {len(self.streams)} streams given; give 1 to {MOST_DETECTORS} "
+                f"detectors over 1 to {MOST_STREAMS} streams"
             )
         if not isinstance(self.time, str):
             raise OptionError(f"time={self.time!r}: write a column name")
@@ -135,7 +135,7 @@ class DetectSpec(WithIdle):
         self.chosen()
 
     def _check_types(self, one: AnyDetector) -> tuple[str, ...]:
-        """Refuse what is no name of an event type; return the types that a detector sees."""
+        """Refuse wrong names of event types; return the types that a detector sees."""
         who = type(one).__name__
         if not isinstance(one.publishes, str) or not one.publishes:
             raise OptionError(f"{who}: publishes={one.publishes!r}: write the name of an event type")
@@ -156,7 +156,9 @@ class DetectSpec(WithIdle):
         types = (self.types,) if isinstance(self.types, str) else self.types
         for name in types if isinstance(types, tuple) else (types,):
             if name not in published:
-                raise OptionError(f"types={self.types!r}: nobody publishes {name!r}; there are {', '.join(published)}")
+                raise OptionError(
+                    f"types={self.types!r}: no detector publishes {name!r}; write one of {', '.join(published)}"
+                )
         if not types or len(set(types)) < len(types):
             raise OptionError(f"types={self.types!r}: write one event type, or a list that names each once")
         return tuple(types)

@@ -5,8 +5,8 @@
  ordering unit    released |until = the least H - D of its types ... waits ...
 ```
 
-Clocks do not come from published events, which may be rare: H, the time before which a lower detector has seen all, is
-passed up, and D is how much earlier than its trigger that one may date an event.
+Published events may be rare, so clocks do not come from them: H, the time before which a lower detector has seen all
+events, is passed up, and D is how much earlier than its trigger this detector may date an event.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from braided.runtime.rows import Rows, Times, in_order, together
 from braided.runtime.waiting_runs import Waiting
 from braided.time.clocks import MAX_TIME, MIN_TIME
 
-# So many changes are remembered for the report.
+# The number of changes that are kept for the report.
 _HISTORY = 16
 
 
@@ -39,7 +39,7 @@ class OrderingUnit:
         self._types, self._time = types, time
         old = state or {"until": MIN_TIME, "late": 0, "late_us": 0, "most_late": 0, "waiting": None, "history": []}
         self.until: int = old["until"]
-        """Events before this time have been seen, or come too late."""
+        """Events before this time have been released, or are late."""
         self.late, self._late_us, self._most_late = old["late"], old["late_us"], old["most_late"]
         self.history: list[list[int]] = old["history"]
         self._waiting = {
@@ -49,7 +49,7 @@ class OrderingUnit:
         self._fresh: dict[str, list[Rows]] = {name: [] for name in types}
 
     def take(self, type_: str, rows: Sequence[pa.RecordBatch]) -> None:
-        """Take new events; those before what was released are late, and counted."""
+        """Take new events; events before `until` are late, and counted."""
         for batch in rows:
             times: Times = Rows(batch).times(self._time)
             late = times < self.until
@@ -79,14 +79,14 @@ class OrderingUnit:
         return merge_types(parts, schema, self._time)
 
     def note(self, horizon: int) -> None:
-        """Remember how far behind the streams' horizon events are seen: the K of this unit, beyond theirs."""
+        """Record how far behind the streams' horizon events are released: this unit's K, beyond that of the streams."""
         if MIN_TIME < self.until <= horizon < MAX_TIME:
             behind = horizon - self.until
             if not self.history or self.history[-1][1] != behind:
                 self.history = [*self.history, [horizon, behind]][-_HISTORY:]
 
     def tidy(self) -> None:
-        """Merge small runs, and delete those that have left."""
+        """Merge small runs, and delete those that were released."""
         for waiting in self._waiting.values():
             waiting.tidy()
 

@@ -1,11 +1,11 @@
-"""A worker takes over its share of what other workers stored, when a join gets another number of workers.
+"""A worker takes over its share of the rows that other workers stored, when the number of a join's workers changes.
 
-Of rows that a grid has copied, one copy counts. A left row lies once in every column, so the copies in the first column
-are all left rows. A right row lies in all of one column, so those in the first worker of each column are all right
-rows. What counts is routed as new rows are, by the first table of the new workers:
+Of the copies of a row in a grid, one counts. A left row is stored once in every column, so the first column has all
+left rows. A right row is stored in all workers of one column, so the first workers of all columns together have all
+right rows. Rows that count are routed as new rows are, by the first table of the new workers:
 
 ```
- worker 0   [====]  left, grid 2        first table     [==] mine  -> a run of mine
+ worker 0   [====]  left, grid 2        first table     [==] mine  -> a new run
  worker 1   [====]  copies, left out  ------------->    [==] another worker's
 ```
 
@@ -33,9 +33,9 @@ from braided.time.quarantine import StreamProgress
 
 
 def adopt_runs(join: StoredStreams, handover: Handover, worker: int, blocks: Blocks) -> Json:
-    """Return the state of a new worker: clocks as they were, and its share of all runs, written as its own.
+    """Return the state of a new worker: the old clocks, and its share of all runs, written as its own runs.
 
-    Cost: a look at the hash of every stored row, in every new worker; rows of its own are copied once.
+    Cost: every new worker reads the hash of every stored row, and copies its own rows once.
     """
     before = [JoinState.restore(join, state, kept_blocks) for state, kept_blocks in handover.states()]
     adopted = JoinState(join, blocks)
@@ -45,7 +45,7 @@ def adopt_runs(join: StoredStreams, handover: Handover, worker: int, blocks: Blo
         adopted.expired[side] = max(state.expired[side] for state in before)
         share = _Share(join, side, handover, worker)
         runs = [(number, info) for number, state in enumerate(before) for infos in state.sides[side] for info in infos]
-        # In order of time, so that rows that expire together are together again.
+        # In order of time, so that rows that expire together are stored together again.
         runs.sort(key=lambda entry: (entry[1].last_time, entry[0], entry[1].number))
         adopted.sides[side] = [adopted.write(run) for run in share.runs(before, runs)]
         apart: dict[StreamProgress, list[tuple[int, RunInfo]]] = {}
@@ -83,7 +83,7 @@ class _Share:
             yield merge_runs(waiting, MIN_TIME)
 
     def _part(self, number: int, run: Run) -> Run:
-        """Return the rows of one run that are this worker's, under the new table."""
+        """Return the rows of one run that belong to this worker under the new table."""
         counted = np.flatnonzero(_counted(self._old, self._side, number, run.tags, len(run.times)))
         rows = run.rows.take(pa.array(counted))
         # The hashes of a run are changed by its tags.
@@ -102,7 +102,7 @@ class _Share:
 def _counted(
     table: RoutingTable, side: int, worker: int, tags: npt.NDArray[np.int32] | None, count: int
 ) -> npt.NDArray[np.bool_]:
-    """Return which rows of a worker count, and are not copies of others. Those of a grid that is dead have expired."""
+    """Return which rows of a worker count: one copy of each row. Rows of a dead grid have expired."""
     if tags is None:
         return np.ones(count, np.bool_)
     counted: npt.NDArray[np.bool_] = tags == 0

@@ -23,8 +23,8 @@ from braided.time.stream_clock import StreamClock, lateness_options
 
 # New rows are sorted into runs of at most this size in memory before they probe and are stored.
 _NEW_RUN_BYTES = 64 << 20
-# So many files of routers are adopted for each side of a batch at most: each is one more place to look up, where one
-# sorted run of all of them is one.
+# At most this number of router files is adopted per side and batch. Each file is one more run to search, while one
+# sorted run of all of them would be a single one.
 _MOST_ADOPTED = 2
 
 
@@ -38,7 +38,7 @@ class OutputColumn:
 
 
 class KeyedInputs:
-    """What operators on keys share, whatever the number of their inputs."""
+    """The common part of operators on keys, for any number of inputs."""
 
     inputs: tuple[pa.Schema, ...]
     columns: tuple[OutputColumn, ...]
@@ -47,12 +47,12 @@ class KeyedInputs:
     hasher: KeyHasher
     window: Window | Span
     learned: tuple[Lateness | None, ...]
-    """How each stream's lateness is learned; where it is, the window has the least that it may be."""
+    """How each stream's lateness is learned. If it is, the window has the least value that it may have."""
     idle: int | None
 
     @property
     def preserved(self) -> tuple[int, ...]:
-        """The inputs whose rows come out also where nothing matches them."""
+        """The inputs whose rows are returned even if nothing matches them."""
         return ()
 
     @property
@@ -72,7 +72,7 @@ class KeyedInputs:
 
     @property
     def time_options(self) -> Json:
-        """What an operator's options say of time."""
+        """The part of an operator's options that concerns time."""
         return {"lateness": lateness_options(self.lateness), "idle": self.idle}
 
     def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
@@ -97,7 +97,7 @@ class KeyedInputs:
     def hashes(
         self, side: int, rows: pa.RecordBatch, tags: npt.NDArray[np.int32] | None = None
     ) -> npt.NDArray[np.uint64]:
-        """Return the key hash of each row, changed by its tag: rows of different grids are not to meet."""
+        """Return the key hash of each row, changed by its tag, so that rows of different grids do not meet."""
         hashes = self.hasher.hash([rows.column(name) for name in self.keys[side]], rows.num_rows)
         if tags is not None:
             salt(hashes, tags)
@@ -123,7 +123,7 @@ class KeyedInputs:
         return runs
 
     def _adopted(self, side: int, blocks: Sequence[Block]) -> list[Run]:
-        """Return blocks that are runs already: each in a file of its own, and sorted by the router."""
+        """Return blocks that already are runs: sorted by the router, each in its own file."""
         files = [block.own_file for block in blocks if block.own_file is not None]
         if len(files) > _MOST_ADOPTED:
             return []
@@ -140,7 +140,7 @@ class KeyedInputs:
         return [clock.safe for clock in clocks]
 
     def count_late(self, side: int, blocks: Sequence[Block], safe: int) -> int:
-        """Count rows before what the committed clock allows or, at the end of a block, late within their task."""
+        """Count rows that are late by the committed clock or, at the end of a block, late within their task."""
         count = 0
         for block in blocks:
             if block.side == side:
@@ -150,7 +150,7 @@ class KeyedInputs:
         return count
 
     def count_lost(self, side: int, blocks: Sequence[Block], until: int) -> int:
-        """Count rows, each where it is primary, up to the time at which rows that they could have met have expired."""
+        """Count rows, each where it is primary, that are so late that rows which they could have met have expired."""
         count = 0
         for block in blocks if until > MIN_TIME else ():
             if block.side == side and block.timed:

@@ -40,7 +40,7 @@ def build_join(spec: JoinSpec, streams: tuple[Stream, ...], setting: EngineFeatu
         outer = _outer(spec, streams, names, _as_kind(join, spec, streams), predicate, why)
         return with_late(outer, spec.late)
     if not names.keys[0] and spec.where is None:
-        _log.warning("join by time alone: every pair within the window is a result; give a key if that is not meant")
+        _log.warning("join by time alone: every pair within the window is a result; give a key if you do not want this")
     columns, watermark_delays = mark_times(join.columns, streams, names.times, window)
     residual = None
     wide = join
@@ -82,7 +82,7 @@ def build_join(spec: JoinSpec, streams: tuple[Stream, ...], setting: EngineFeatu
 
 
 def _as_kind(join: WindowJoin, spec: JoinSpec, streams: tuple[Stream, ...]) -> OuterJoin:
-    """Return a join of another kind with the same keys, times and window."""
+    """Return an outer, semi or anti join with the same keys, times and window."""
     kind, columns = spec.join_kind, join.columns
     assert kind != "inner"
     if kind in ("left_semi", "left_anti"):
@@ -106,11 +106,11 @@ def _outer(
     predicate: Predicate | None,
     why: str,
 ) -> Plan:
-    """Return the plan of a join that must know that nothing matched."""
+    """Return the plan of a join that must know which rows match nothing."""
     if spec.where is not None and predicate is None:
         raise OptionError(
-            f"where={spec.where!r}: how={spec.how!r} must know itself what matches, and only Spark can evaluate this "
-            f"({why}); write what docs/reference/where.md lists, or filter the streams before"
+            f"where={spec.where!r}: how={spec.how!r} must itself find which rows match, but only Spark can evaluate "
+            f"this ({why}); write what docs/reference/where.md lists, or filter the streams before"
         )
     if predicate is not None:
         join = replace(join, where=predicate, where_text=spec.where)
@@ -125,7 +125,9 @@ def _outer(
         tuple(replace(column, nullable=column.stream in alone) for column in columns),
         joined=join,
         scheme=spec.partition if join.home is not None else "hash",
-        fixed=None if join.home is not None else f"rows of both streams come out alone (how={spec.how!r})",
+        fixed=None
+        if join.home is not None
+        else f"rows of both streams are returned without a match (how={spec.how!r})",
         waits=True,
         propagated_delay=handed_on(join.window, tuple(join.lateness)),
     )
@@ -134,12 +136,12 @@ def _outer(
 def stream_rules(
     streams: tuple[Stream, ...], times: tuple[str, ...], rules: tuple[int | Lateness | None, ...]
 ) -> tuple[int | Lateness, ...]:
-    """Return each stream's lateness: as given, else of its watermark, else learned."""
+    """Return each stream's lateness: the given one, else that of its watermark, else learned."""
     return tuple(stream.marks_of(time).lateness(rule) for stream, time, rule in zip(streams, times, rules, strict=True))
 
 
 def handed_on(window: Window | Span, rules: tuple[int | Lateness, ...]) -> PropagatedDelay | None:
-    """Return what results hand on; None where every lateness is fixed, so that the plan says it all."""
+    """Return the delay that results propagate while it is learned; None if every lateness is fixed."""
     return PropagatedDelay(window) if any(not isinstance(rule, int) for rule in rules) else None
 
 
@@ -147,8 +149,8 @@ def mark_times(
     columns: tuple[OutputColumn, ...], streams: tuple[Stream, ...], times: tuple[str, ...], window: Window | Span
 ) -> tuple[tuple[InputColumn, ...], tuple[int, ...]]:
     """Return result columns with the marks of their times, and how long each input's watermark must wait."""
-    # A source row is at most K behind its clock. A result of another join brings its distance from its inputs'
-    # clocks; where it was given a watermark of its own, its K, the distance from its own largest time, counts.
+    # A source row is at most K behind its clock. A result of another join has a distance from its inputs'
+    # clocks. If it has its own watermark, its K, the distance from its own largest time, counts.
     watermark_delays = tuple(
         max(stream.marks_of(time).watermark_delay, window.lateness[side]) + window.watermark_reach(side)
         for side, (stream, time) in enumerate(zip(streams, times, strict=True))
@@ -211,7 +213,7 @@ def _with_budget(join: WindowJoin, spec: JoinSpec, *, adapts: bool) -> Operator:
 def compile_predicate(
     where: str | None, streams: tuple[Stream, ...], setting: EngineFeatures
 ) -> tuple[Predicate | None, str]:
-    """Return the predicate as kernels; or None, and why only the runtime can evaluate it."""
+    """Return the predicate as kernels; or None, and the reason why only the runtime can evaluate it."""
     if where is None:
         return None, ""
     if not setting.ansi:

@@ -1,4 +1,4 @@
-"""What `braided.join` takes beside a condition of Spark's: how it runs, and nothing that the condition says itself."""
+"""The options of `braided.join` beside a condition of Spark's: how it runs, and nothing that the condition has."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def is_condition(value: object) -> bool:
 
 
 def condition_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a join by a condition out of all arguments of the function; refuse what cannot be both."""
+    """Return the options of a join by a condition from all arguments; refuse those that the condition has itself."""
     condition = arguments["condition"]
     if condition is not None and not is_condition(condition):
         raise OptionError(
@@ -32,7 +32,7 @@ def condition_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
         )
     for name in _IN_CONDITION if condition is None else ("on", *_IN_CONDITION):
         if arguments[name] is not None:
-            raise OptionError(f"{name}={arguments[name]!r}: the condition says that already; leave one of them out")
+            raise OptionError(f"{name}={arguments[name]!r}: the condition already has this; leave one of them out")
     if tuple(arguments["suffixes"]) != ("", "_right"):
         raise OptionError("suffixes=: a join by a condition has the columns of both streams as they are; leave it out")
     from_condition = ("on", *_IN_CONDITION, "suffixes", "how")

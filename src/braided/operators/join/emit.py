@@ -1,4 +1,4 @@
-"""Turning matches into result batches of bounded size, predicates applied before columns are copied."""
+"""Turns matches into result batches of bounded size; predicates are applied before columns are copied."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ Source = tuple[pa.RecordBatch, Index]
 
 
 class Ranges(Protocol):
-    """Something that needs no pairs: for each probe row, where its matches are is enough."""
+    """A consumer that needs no pairs, only the range of matches of each probe row."""
 
     def take(self, side: int, probe: Run, stored: Run, rows: Index, starts: Index, ends: Index) -> int | None:
-        """Take what `match_ranges` found and return how many of the pairs are results; None to be given the pairs."""
+        """Take what `match_ranges` found and return how many of the pairs are results; None to get pairs."""
 
 
 def find_ranges(probe: Run, stored: Run, low: int, high: int) -> tuple[Index, Index, Index]:
@@ -57,9 +57,9 @@ def find_ranges(probe: Run, stored: Run, low: int, high: int) -> tuple[Index, In
 
 
 class Emitter:
-    """Collects matched pairs of one batch and lets them go in pieces.
+    """Collects matched pairs of one batch and releases them in pieces.
 
-    Pairs wait as positions. Rows are copied once a piece is full, so that many small runs cost one copy of the
+    Pairs are collected as positions. Rows are copied once a piece is full, so that many small runs cost one copy of the
     probe's columns together, not one each.
     """
 
@@ -78,14 +78,14 @@ class Emitter:
     def meet(
         self, state: JoinState, new: Sequence[Sequence[Run]], probing: Sequence[Sequence[Run]]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the pairs of new rows with what is stored and with each other, and of rows that only probe."""
+        """Yield the pairs of new rows with stored rows and with each other, and the pairs of rows that only probe."""
         for left in new[0]:
             for right in (*state.runs_for(left, 1), *new[1]):
                 yield from self.probe(0, left, right)
         for right in new[1]:
             for left in state.runs_for(right, 0):
                 yield from self.probe(1, right, left)
-        # Rows sent to an older assignment meet only what is stored there: nothing new is stored under it.
+        # Rows sent to an older assignment meet only the rows stored there: no new row is stored under it.
         for side in (0, 1):
             for probe in probing[side]:
                 for stored in state.runs_for(probe, 1 - side):
@@ -195,9 +195,9 @@ class Emitter:
             start = stop
 
     def _accepted(self, left: pa.RecordBatch, right: pa.RecordBatch, i: Index, j: Index) -> tuple[Index, Index]:
-        """Keep the pairs with equal keys (hashes may collide), then of those the ones the predicate accepts.
+        """Keep the pairs with equal keys (hashes may collide), and of those the pairs that the predicate accepts.
 
-        In this order, because a predicate may raise on a pair that is no result.
+        In this order, because a predicate may raise on a pair that is not a result.
         """
         join = self._join
         if not join.hasher.exact:

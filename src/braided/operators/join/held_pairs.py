@@ -1,15 +1,15 @@
-"""Pairs of an outer join that are ahead of the rows that wait: they wait until the clock that those wait for has come.
+"""Pairs of an outer join whose times are ahead of waiting rows: they wait until the clock reaches these rows too.
 
 ```
  left join, after a silence of hours:
-   right clock |                                                   r, doubted: it has not moved that clock
-   left rows that match nothing wait for that clock   ...          (l, r) waits too
-   more right rows: the clock leaps; the left rows leave with nulls, and (l, r) leaves in the same batch
+   right clock |                                                   r, doubted: it has not moved this clock
+   left rows that match nothing wait for this clock   ...          (l, r) waits too
+   more right rows: the clock leaps; the left rows are returned with nulls, and (l, r) in the same batch
 ```
 
-A row that is kept leaves alone by the clock of the other stream. So a pair waits while its row of that stream is
-more than a jump ahead of it. If the pair left at once, an operator after the join might move its clock before this one
-does, since few rows can make many pairs, and hold the rows that wait for late.
+A preserved row without a match is returned by the clock of the other stream. So a pair waits while its row of that
+stream is more than a jump ahead of this clock. If the pair were returned at once, the next operator might move its
+clock before this join does, since few rows can make many pairs, and would then treat the waiting rows as late.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class HeldPairs:
         return [waiting.to_json() for waiting in self._waiting]
 
     def levels(self) -> dict[str, int]:
-        """Return how much is stored, by the names of reports: pairs are no rows of an input."""
+        """Return how much is stored, by the names of reports. Pairs do not count as stored rows."""
         runs = [run for waiting in self._waiting for run in waiting.runs]
         return {"stored_bytes": sum(run.bytes for run in runs), "runs": len(runs)}
 
     def begin(
         self, clocks: Sequence[StreamClock], quarantine: Quarantine, patience: Sequence[int], *, final: bool
     ) -> None:
-        """Take what is known of time after a batch has come; in a final batch nothing waits."""
+        """Take the clocks and the quarantine as of this batch; in a final batch nothing waits."""
         self._quarantine, self._patience = quarantine, patience
         furthest = max((clock.limit for clock in clocks if clock.settled), default=MAX_TIME)
         for side in self._sides:
@@ -73,7 +73,7 @@ class HeldPairs:
             self._limits[side] = MAX_TIME if final else max(known, furthest) if clock.idle else known
 
     def release(self) -> Iterator[pa.RecordBatch]:
-        """Yield the pairs of earlier batches that wait no longer, and store those of this one."""
+        """Yield the pairs of earlier batches that no longer wait, and store those of this batch."""
         for side in self._sides:
             waiting, patience = self._waiting[side], self._patience[side]
             limit = self._limits[side]
@@ -100,7 +100,7 @@ class HeldPairs:
             yield piece.select(self._names)
 
     def take(self, left: Run, right: Run, i: Index, j: Index) -> npt.NDArray[np.bool_] | None:
-        """Take the pairs that must wait, of pairs of positions; return which these are, None for none of them."""
+        """Take those of some pairs of positions that must wait; return which these are, None if there are none."""
         held: npt.NDArray[np.bool_] | None = None
         for side in self._sides:
             run, at = ((left, i), (right, j))[side]

@@ -1,25 +1,26 @@
-"""Joins that must know that nothing matched: left, right and full outer joins, semi joins and anti joins.
+"""Joins that must know which rows match nothing: left, right and full outer joins, semi joins and anti joins.
 
 ```
- a left row l ----- matches r1 (pair at once) ----- r2 (pair at once) ----- leaves:  nothing more
- a left row m ------------------------------------------------------------ leaves:  (m, nulls)
+ a left row l ----- matches r1 (pair at once) ----- r2 (pair at once) ----- expires:   nothing more
+ a left row m ------------------------------------------------------------ returned:  (m, nulls)
                                                                             ^ m.t + hi < clock_right - K_right
 ```
 
-A row of a *preserved* stream lies in one worker, its home, with all rows that may match it, also while the routing
+A row of a *preserved* stream is stored in one worker, its home, with all rows that may match it, also while the routing
 changes (`braided.routing.home_routes`; the keys of a full join, which preserves both streams, never move). It is
-**settled** once it will not come out alone: it has matched, has come out already, or was late. A bit for each row is
-stored beside its run. When no row that is not late can match it any more, a row that is not settled comes out with
-nulls. A semi join lets a row out at its first match, an anti join where the others let it out alone.
+**settled** once it can no longer be returned without a match: it has matched, was returned already, or was late. A bit
+for each row is stored beside its run. When only late rows could still match it, a row that is not settled is returned
+with nulls. A semi join returns a row at its first match. An anti join returns the rows that an outer join returns with
+nulls.
 
-*Why it is exact.* Horizons never go back, also where a lateness grows: a row is late if it is behind the highest one
-that a batch has committed. A preserved row that is not late meets the earlier rows of the other stream, since those
-that have expired are out of its reach, and the later ones, since it stays until none can come. A late one may have
-missed a match, so it never comes out alone. A row without a key matches nothing, and comes out when others of its time
-do; one without a time comes out at once.
+*Why it is exact.* Horizons never go back, even if a lateness grows: a row is late if it is behind the highest horizon
+that a batch has committed. A preserved row that is not late meets the earlier rows of the other stream, since expired
+rows are outside its window, and the later ones, since it stays until none can come. A late row may have missed a match,
+so it is never returned with nulls. A row without a key matches nothing, and is returned when others of its time are. A
+row without a time is returned at once.
 
-Where all streams are idle, every row that is not settled comes out. No horizon moves for it, and rows stay as long as
-they would: one that comes after the silence is no later for it, and still finds its pairs.
+When all streams are idle, every row that is not settled is returned. This moves no horizon, and rows stay stored as
+long as otherwise: a row that comes after the silence is not late because of it, and still finds its pairs.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ _DESCRIPTIONS = {
 
 @dataclass(frozen=True)
 class OuterJoin(WindowJoin):
-    """An exact join of two streams of a kind that decides about rows, not about pairs.
+    """An exact outer, semi or anti join of two streams: it decides about rows, not only about pairs.
 
     Cost: that of the inner join, and a bit for each stored row of a preserved stream.
     """
@@ -85,7 +86,7 @@ class OuterJoin(WindowJoin):
 
     @property
     def untimed(self) -> tuple[int, ...]:
-        """The inputs whose rows without a time come out: see `keeps_untimed`."""
+        """The inputs whose rows without a time are returned: see `keeps_untimed`."""
         return () if self.how == "left_semi" else self.preserved
 
     @property
@@ -96,19 +97,21 @@ class OuterJoin(WindowJoin):
         return f"{super().describe()}; {_DESCRIPTIONS[self.how]}"
 
     def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
-        """Route each row by its key. Rows without a key are dropped, but for those that come out alone."""
+        """Route each row by its key. Rows without a key are dropped, except those that are returned with nulls."""
         valid = self._has_key(side, rows)
         nulls = rows.num_rows - int(valid.sum())
         if not nulls or side not in self.untimed:
             return super().admit(side, rows, table)
         hashes = np.empty(rows.num_rows, np.uint64)
         hashes[valid] = self.hashes(side, rows.filter(pa.array(valid)))
-        hashes[~valid] = content_hashes(rows.filter(pa.array(~valid)))  # any worker will do: not all of them one
+        hashes[~valid] = content_hashes(
+            rows.filter(pa.array(~valid))
+        )  # any worker will do, but not one for all of them
         routes = self.routes(side, rows, hashes, table)
         return Admitted(rows, routes, self.times_of(side, rows), nulls, hashes)
 
     adopt = None  # type: ignore[assignment]
-    """Which rows are settled, and since when, is not divided anew yet."""
+    """Not supported: which rows are settled is not yet redistributed to a new number of workers."""
 
     def routes(self, side: int, rows: pa.RecordBatch, hashes: npt.NDArray[np.uint64], table: RoutingTable) -> Routes:
         if self.home is None:
@@ -120,7 +123,7 @@ class OuterJoin(WindowJoin):
         self, work: Work, state: Json | None, blocks: Blocks, ranges: Ranges | None = None
     ) -> Generator[pa.RecordBatch, None, Outcome]:
         """Join one batch."""
-        assert ranges is None, "an aggregate begins in the workers of inner joins alone"
+        assert ranges is None, "only inner joins start an aggregate in their workers"
         join_state = OuterState.restore(self, state, blocks)
         timed = [block for block in work.blocks if block.timed]
         late = [self.count_late(side, timed, join_state.safe[side]) for side in (0, 1)]
@@ -187,7 +190,7 @@ class OuterJoin(WindowJoin):
         return keyed, keyless, untimed
 
     def _settled(self, side: int, runs: list[Run], safe: int) -> list[Run]:
-        """Mark which new rows are settled from the start: those that are late, but for a semi join's."""
+        """Mark which new rows are settled from the start: those that are late, except in a semi join."""
         if side in self.preserved:
             for run in runs:
                 is_late = run.times < safe
@@ -196,18 +199,18 @@ class OuterJoin(WindowJoin):
 
 
 class OuterState(JoinState):
-    """The state of such a join: horizons that never go back, and rows that leave alone."""
+    """The state of such a join: horizons that never go back, and rows that are returned without a match."""
 
     safe: list[int]
-    """Behind these times rows of each stream are late."""
+    """The times before which rows of each stream are late."""
     silent = False
-    """Whether all streams are idle for the first time since rows came: nothing waits for them any more."""
+    """Whether all streams are idle for the first time since rows came: no row waits for them any more."""
     fresh: bool
     """Whether rows have come since everything was released."""
     keyless: list[KeylessRows]
-    """Rows of each stream that have no key, and wait for others of their time."""
+    """The rows of each stream that have no key, and wait for other rows of their time."""
     held: HeldPairs | None
-    """Pairs of doubted rows, where rows may come out alone that are to come before them."""
+    """Pairs of doubted rows that wait for rows without a match, which must be returned before them."""
 
     @classmethod
     def restore(cls, join: OuterJoin, state: Json | None, blocks: Blocks) -> OuterState:  # type: ignore[override]
@@ -255,9 +258,10 @@ class OuterState(JoinState):
                 self.safe[side] = max(self.safe[side], clamp(clock - stream.lateness))
 
     def _after_wrong_clock(self, side: int) -> int:
-        """Return before which time rows are late after a wrong clock was taken back.
+        """Return the time before which rows are late after a wrong clock was reset.
 
-        By the wrong clock all rows of the other stream may have expired. Rows that could have matched those are late.
+        Because of the wrong clock, all rows of the other stream may have expired. Rows that could have matched them are
+        late.
         """
         other = self.streams[1 - side].clock
         window = self._join.window
@@ -270,7 +274,7 @@ class OuterState(JoinState):
         return self.safe
 
     def reports(self) -> list[Json]:
-        """Return what is reported of the streams: the controller needs to know what is late."""
+        """Return the reports of the streams: the controller needs to know which rows are late."""
         known = [None if safe == MIN_TIME else safe for safe in self.safe]
         return [{**stream.report(), "horizon": safe} for stream, safe in zip(self.streams, known, strict=True)]
 
@@ -281,13 +285,13 @@ class OuterState(JoinState):
         return MIN_TIME if safe == MIN_TIME else clamp(safe - window.reach(side)[1])
 
     def _leave_before(self, side: int, final: bool) -> int:
-        """Return the time before which rows that have matched nothing leave."""
+        """Return the time before which rows without a match are returned."""
         return MAX_TIME if final or self.silent else self.horizon(side)
 
     def leaving(self, side: int, new: Sequence[Run], *, final: bool) -> Iterator[tuple[Run, Index]]:
-        """Yield runs and positions of the rows that leave alone, each once.
+        """Yield runs and positions of the rows that are returned without a match, each once.
 
-        A leap of the clocks may let rows in quarantine be believed and leave at once.
+        After a leap of the clocks, rows in quarantine may be trusted and returned at once.
         """
         horizon = self._leave_before(side, final)
         believed = horizon if final else min(horizon, clamp(self._quarantine.limit + 1))
@@ -302,13 +306,13 @@ class OuterState(JoinState):
                 yield run, at
 
     def keyless_leaving(self, side: int, new: Sequence[pa.RecordBatch], *, final: bool) -> Iterator[pa.RecordBatch]:
-        """Yield rows without a key that leave, in parts."""
+        """Yield the rows without a key that are released, in parts."""
         horizon = self._leave_before(side, final)
         patience = self.window.patience(side)
         yield from self.keyless[side].release(new, horizon, self._quarantine, side, patience, final=final)
 
     def releasable(self) -> dict[str, int]:
-        """Return whether a silence would release rows, for whoever makes a batch of it."""
+        """Return whether a silence would release rows, so that a source can make a tick."""
         if self._join.idle is None:
             return {}
         waits = any(self.sides[side] or self.keyless[side] for side in self._join.preserved)
@@ -317,7 +321,7 @@ class OuterState(JoinState):
 
 
 class OuterEmitter(Emitter):
-    """Pairs of an outer join, rows of a semi join at their first match, and rows alone."""
+    """Pairs of an outer join, rows of a semi join at their first match, and rows without a match."""
 
     def __init__(self, join: OuterJoin, tally: Tally | None, held: HeldPairs | None) -> None:
         super().__init__(join, tally)
@@ -325,7 +329,7 @@ class OuterEmitter(Emitter):
         self._held = held
 
     def emit(self, left_run: Run, right_run: Run, i: Index, j: Index) -> Iterator[pa.RecordBatch]:
-        """Take pairs of positions; mark rows that have matched, and yield full pieces of what comes out."""
+        """Take pairs of positions; mark rows that have matched, and yield full pieces of results."""
         i, j = self.results_of(left_run, right_run, i, j)
         if not len(i):
             return

@@ -1,7 +1,7 @@
-"""Runs: immutable blocks of stored rows, sorted by (key hash, time), found again by directory look-up.
+"""Runs: immutable blocks of stored rows, sorted by (key hash, time) and searched through a directory.
 
 Sequences of runs are merged as in a log-structured merge tree, but only within a slice of time, so that
-rows that expire together live together:
+rows that expire together are stored together:
 
 ```
  time ->   | slice | slice | slice | open slice |
@@ -9,7 +9,7 @@ rows that expire together live together:
                                                       open slice: sizes halve, so log2(batches) sequences
 ```
 
-A sequence is one sorted order cut into runs of at most RUN_BYTES; each run knows its span of hashes.
+A sequence is sorted as a whole and cut into runs of at most RUN_BYTES; each run knows its span of hashes.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ Settled = npt.NDArray[np.bool_]
 class Run:
     """A decoded run: its rows with their hashes, times and tags, and the directory and filter over the hashes.
 
-    Without tags all rows lie under their worker alone, in no grid. `settled` marks rows that will not come out alone,
-    for joins that must know that nothing matched (`braided.operators.join.outer_join`).
+    Without tags no row belongs to a grid. `settled` marks rows that cannot be returned without a match any more,
+    for joins that must know which rows match nothing (`braided.operators.join.outer_join`).
     """
 
     rows: pa.RecordBatch
@@ -59,7 +59,7 @@ class Run:
     known_span: tuple[int, int] | None = None
     settled: Settled | None = None
     file: BlockFile | None = None
-    """A file that has just these rows already."""
+    """A file that already has exactly these rows."""
 
     @classmethod
     def of(
@@ -72,7 +72,7 @@ class Run:
 
     @property
     def span(self) -> tuple[int, int]:
-        """The first and the last time of its rows, of which there must be some."""
+        """The first and the last time of its rows. Precondition: there are rows."""
         if self.known_span is None:
             self.known_span = int(self.times.min()), int(self.times.max())
         return self.known_span
@@ -83,21 +83,21 @@ class Run:
         return 65 - len(self.directory).bit_length()
 
     def slice(self, start: int, stop: int) -> Run:
-        """Return a part of the sorted rows as a run of its own."""
+        """Return a part of the sorted rows as a separate run."""
         part = slice(start, stop)
         tags = None if self.tags is None else self.tags[part]
         settled = None if self.settled is None else self.settled[part]
         return Run.of(self.rows.slice(start, stop - start), self.hashes[part], self.times[part], tags, settled)
 
     def take(self, index: npt.NDArray[Any]) -> Run:
-        """Return the rows at ascending positions as a run of its own."""
+        """Return the rows at ascending positions as a separate run."""
         tags = None if self.tags is None else self.tags[index]
         settled = None if self.settled is None else self.settled[index]
         return Run.of(self.rows.take(pa.array(index)), self.hashes[index], self.times[index], tags, settled)
 
 
 def all_meet(probe: Run, stored: Run, low: int, high: int) -> bool:
-    """Whether every stored row is in the window of every probe row, as in a long window most are: times say nothing."""
+    """Whether every stored row is in the window of every probe row, as in most long windows."""
     return stored.span[0] >= probe.span[1] + low and stored.span[1] <= probe.span[0] + high
 
 
@@ -116,7 +116,7 @@ def sorted_run(
 
 
 def sorted_block(rows: pa.RecordBatch, hashes: UInt64s, times: Times, file: BlockFile) -> Run | None:
-    """Return the rows of a router's block as the run that they are; None where they are not in order."""
+    """Return the rows of a router's block as a run; None if they are not in order."""
     before, after = hashes[:-1], hashes[1:]
     if (before > after).any() or ((before == after) & (times[:-1] > times[1:])).any():
         return None
@@ -126,7 +126,7 @@ def sorted_block(rows: pa.RecordBatch, hashes: UInt64s, times: Times, file: Bloc
 
 
 def merge_runs(runs: Sequence[Run], horizon: int) -> Run:
-    """Merge runs into one and leave out the rows older than the horizon."""
+    """Merge runs into one without the rows older than the horizon."""
     live = [run if not len(run.times) or run.span[0] >= horizon else _unexpired(run, horizon) for run in runs]
     if len(live) == 1:
         return live[0]
@@ -145,7 +145,7 @@ def _unexpired(run: Run, horizon: int) -> Run:
 
 
 class RunInfo(NamedTuple):
-    """What the bookkeeping remembers of a stored run, enough to skip it without reading it."""
+    """The entry of a stored run in the bookkeeping, enough to skip the run without reading it."""
 
     number: int
     bytes: int
@@ -156,7 +156,7 @@ class RunInfo(NamedTuple):
     last_hash: int
     tagged: bool
     bits: int = -1
-    """The block with a bit for each row that is settled; -1 where none is."""
+    """The block with a bit per row, set if the row is settled; -1 if no row is."""
 
     def overlaps(self, times: tuple[int, int], hashes: tuple[int, int]) -> bool:
         """Whether rows within these times (first, last) and hashes (first, last) may be in the run."""
@@ -171,7 +171,7 @@ class RunInfo(NamedTuple):
 def encode_runs(run: Run) -> Iterator[tuple[Run, bytes | pa.Buffer, Path | None]]:
     """Cut a sorted run into pieces of at most about RUN_BYTES, each with its stored bytes, and the file that has them.
 
-    A run that is the block of a router is not cut: those are smaller.
+    A run that is a router's block is not cut: such blocks are smaller.
     """
     if run.file is not None:
         yield run, run.file.content, run.file.path
@@ -183,12 +183,12 @@ def encode_runs(run: Run) -> Iterator[tuple[Run, bytes | pa.Buffer, Path | None]
 
 
 def indexes_of(run: Run) -> list[pa.Buffer]:
-    """Return what is derived from a run's rows and kept beside them."""
+    """Return the indexes that are derived from a run's rows and stored beside them."""
     return [pa.py_buffer(part) for part in (run.hashes, run.directory, run.filter)]
 
 
 def kind_of(run: Run) -> str:
-    """Return what tells a run's indexes from others of the same content, where another key is joined on."""
+    """Return what distinguishes a run's indexes from those of the same rows in a join on another key."""
     return f"{checksum(run.hashes, np.uint64(0)):016x}"
 
 

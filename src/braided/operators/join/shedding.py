@@ -1,4 +1,4 @@
-"""The exact join of a sample: rows are dropped at random by the routers, before they are sent anywhere."""
+"""The exact join of a sample: routers drop rows at random before they send them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ class SheddingJoin(AroundJoin):
     """A window join of the rows that are left after a share of each stream was dropped.
 
     A hash of a row's content, and of its ordinal among identical rows of one piece of a task, decides whether it is
-    dropped. Cost: a hash a
-    row; state and results shrink with the share, results of two streams by its square.
+    dropped. Cost: one hash per row. State shrinks with the share, and results of two streams with its square.
     """
 
     exact: WindowJoin | MultiJoin

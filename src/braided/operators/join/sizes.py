@@ -1,4 +1,4 @@
-"""The bytes of each row, to the byte, so that a budget means the same however rows are cut into batches."""
+"""The exact bytes of each row, so that a budget means the same however rows are cut into batches."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["ASSUMED", "fixed_row_bytes", "least_row_bytes", "row_bytes", "sizes_
 
 Sizes = npt.NDArray[np.int64]
 ASSUMED = 32
-"""Bytes that a value of varying size is taken to have where the number of rows to make room for is chosen."""
+"""The assumed bytes of a value of varying size, to choose the number of rows that a budget has room for."""
 
 
 def sizes_of_rows(rows: pa.RecordBatch) -> Sizes:
-    """Return the bytes of each row: values, offsets and a byte of validity each; what is null has no content.
+    """Return the bytes of each row: values, offsets and one byte of validity per value; a null has no content.
 
     >>> sizes_of_rows(pa.record_batch({"a": [1, 2], "s": ["x", "four"]})).tolist()
     [15, 18]
@@ -28,7 +28,7 @@ def sizes_of_rows(rows: pa.RecordBatch) -> Sizes:
 
 
 def row_bytes(rows: pa.RecordBatch) -> Sizes:
-    """Return the same as an array of one where all rows have one size: then no row is looked at.
+    """Return the same, or an array of one if all rows have one size: then no row is read.
 
     >>> row_bytes(pa.record_batch({"a": [1, 2]})).tolist()
     [9]
@@ -46,13 +46,13 @@ def row_bytes(rows: pa.RecordBatch) -> Sizes:
 
 
 def fixed_row_bytes(schema: pa.Schema) -> Sizes | None:
-    """Return the one size of all rows of a schema, None where rows differ."""
+    """Return the size that all rows of a schema have; None if rows differ."""
     widths = [_width(field.type) for field in schema]
     return None if None in widths else np.array([sum(width or 0 for width in widths)], np.int64)
 
 
 def least_row_bytes(schema: pa.Schema) -> tuple[int, int]:
-    """Return the bytes of a row without what varies, and how many of its columns vary.
+    """Return the bytes of a row without its columns of varying size, and the number of these columns.
 
     >>> least_row_bytes(pa.schema([("a", pa.int64()), ("s", pa.string())]))
     (14, 1)
@@ -60,7 +60,7 @@ def least_row_bytes(schema: pa.Schema) -> tuple[int, int]:
     for kind in {field.type for field in schema}:
         if not _is_known(kind):
             raise OptionError(
-                f"memory=: how many bytes a row of type {kind} takes is not known; write a number of rows instead"
+                f"memory=: the size of values of type {kind} is not known; write a number of rows instead"
             )
     empty = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in schema], names=schema.names)
     varying = sum(_width(field.type) is None for field in schema)
@@ -69,7 +69,7 @@ def least_row_bytes(schema: pa.Schema) -> tuple[int, int]:
 
 @lru_cache(maxsize=64)
 def _width(kind: pa.DataType) -> int | None:
-    """Return the bytes of a value of fixed width with its validity, None where they differ."""
+    """Return the bytes of a value with its validity; None if values differ in size."""
     if pa.types.is_null(kind):
         return 1
     try:
@@ -125,7 +125,7 @@ def _offsets(array: pa.Array, width: type[np.int32] | type[np.int64]) -> Sizes:
 
 
 def _content(array: pa.Array, offsets: Sizes, inner: Sizes | None) -> Sizes:
-    """Return the bytes between offsets: of single bytes, or of values that have sizes of their own."""
+    """Return the bytes between offsets: of single bytes, or of values with sizes `inner`."""
     at = offsets if inner is None else np.concatenate([np.zeros(1, np.int64), np.cumsum(inner)])[offsets]
     sizes = np.diff(at)
     if array.null_count:

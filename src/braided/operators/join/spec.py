@@ -1,4 +1,4 @@
-"""The window join of two streams, as a user asks for it."""
+"""The options of a window join of two streams."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SPELLINGS: dict[str, How] = {
 
 
 def join_kind_of(how: object) -> How:
-    """Return the kind of a join, which users spell in several ways.
+    """Return the kind of a join; users may spell it in several ways.
 
     >>> join_kind_of("leftOuter")
     'left'
@@ -68,29 +68,29 @@ class JoinSpec(WithLateness, WithLateRows, WithBudget):
     rows: LastRows | None = option(
         "``rows=100``: each row meets the last 100 rows of the other stream that have its key, in order of time, and "
         "with `within` or `between` those of them that are in that window. ``rows=(n_left, n_right)``: a right row "
-        "meets the last n_left left rows, a left row the last n_right right rows; one may be 0. Inner joins alone, and "
-        "keys stay where they are; without a key, on one worker: docs/reference/rows.md.",
+        "meets the last n_left left rows, a left row the last n_right right rows; one may be 0. Only for inner joins. "
+        "Keys never move to other workers; without a key, one worker has all rows: docs/reference/rows.md.",
         default=None,
     )
     forget: Duration | None = option(
-        "With `rows`: after so long without a row of either stream the rows of a key are forgotten. None: never; then "
+        "With `rows`: after this long without a row of either stream the rows of a key are removed. None: never; then "
         "state grows with the number of keys, unless there is a window of time too.",
         default=None,
     )
     where: str | None = option(
-        "A further SQL predicate over ``l.`` and ``r.`` columns. What docs/reference/where.md lists runs vectorised "
-        "inside the join, anything else in Spark after it. It is trusted text: docs/reference/where.md.",
+        "A further SQL predicate over ``l.`` and ``r.`` columns. Whatever docs/reference/where.md lists runs "
+        "vectorised inside the join, anything else in Spark after it. It is trusted text: docs/reference/where.md.",
         default=None,
     )
     suffixes: tuple[str, str] = option("Appended to left and right column names that clash.", default=("", "_right"))
     how: How = option(
-        '``"inner"``, ``"left"``, ``"right"``, ``"full"``, ``"left_semi"`` or ``"left_anti"``. A row of a kept stream '
-        "that matches nothing comes out, with nulls, once no row that is not late can match it any more. All but inner "
+        '``"inner"``, ``"left"``, ``"right"``, ``"full"``, ``"left_semi"`` or ``"left_anti"``. A row of a preserved '
+        "stream that matches nothing is returned, with nulls, once only late rows could still match it. All but inner "
         "joins need a key: docs/reference/outer.md.",
         default="inner",
     )
     partition: Partition = option(
-        '``"auto"`` hashes keys and gives hot ones a grid of workers of their own; a join without keys is one grid. '
+        '``"auto"`` hashes keys and gives each hot key its own grid of workers; a join without keys is one grid. '
         '``"hash"``, ``"ssp"`` (split one stream, copy the other) and ``"grid"`` force one scheme.',
         default="auto",
     )
@@ -109,7 +109,7 @@ class JoinSpec(WithLateness, WithLateRows, WithBudget):
 
     @property
     def any_time(self) -> bool:
-        """Whether the number of rows is the only window."""
+        """Whether rows are bounded only by their number, not by time."""
         return self.rows is not None and self.within is None and self.between is None
 
     @property
@@ -130,12 +130,12 @@ class JoinSpec(WithLateness, WithLateRows, WithBudget):
         """After how many microseconds without rows a key is forgotten; None for never."""
         micros = None if self.forget is None else parse_duration(self.forget, "forget")
         if micros is not None and micros <= 0:
-            raise OptionError(f"forget={self.forget!r}: write a duration of more than nothing, or None")
+            raise OptionError(f"forget={self.forget!r}: write a duration above zero, or None")
         return micros
 
     @property
     def is_pairwise(self) -> bool:
-        """Whether each pair is a result or none by itself, whatever other rows there are."""
+        """Whether a pair is a result independently of all other rows."""
         return self.join_kind == "inner" and self.rows is None
 
     @property
@@ -144,10 +144,10 @@ class JoinSpec(WithLateness, WithLateRows, WithBudget):
         return join_kind_of(self.how)
 
     def _check_outer(self) -> None:
-        """Refuse options that a join which must know that nothing matched cannot have."""
+        """Refuse options that an outer, semi or anti join cannot have."""
         how = f"how={self.how!r}"
         if self.on is None:
-            raise OptionError(f"on=None: {how} needs a key; only an inner join can do without")
+            raise OptionError(f"on=None: {how} needs a key; only an inner join may have none")
         if self.partition not in ("auto", "hash"):
             raise OptionError(
                 f"partition={self.partition!r}: {how} must know all matches of a row in one worker; write 'auto'"
@@ -156,7 +156,7 @@ class JoinSpec(WithLateness, WithLateRows, WithBudget):
             option = "memory" if self.memory is not None else "shed"
             raise OptionError(f"{option}=: {how} would give nulls for rows that were dropped; leave it out")
         if self.join_kind in ("left_semi", "left_anti") and tuple(self.suffixes) != ("", "_right"):
-            raise OptionError(f"suffixes=: {how} has the left stream's columns alone; leave them out")
+            raise OptionError(f"suffixes=: {how} returns only the left stream's columns; leave them out")
 
     def _check_rows(self) -> None:
         """Refuse options that a join with the last rows of a key cannot have."""
@@ -167,8 +167,8 @@ class JoinSpec(WithLateness, WithLateRows, WithBudget):
         _ = self.forget_us
         if self.join_kind != "inner":
             raise OptionError(
-                f"how={self.how!r}: a join with rows= is an inner join; leave out how=, or write join_asof for the "
-                "last row alone, with nulls where there is none"
+                f"how={self.how!r}: a join with rows= is an inner join; leave out how=, or write join_asof for only "
+                "the last row, with nulls if there is none"
             )
         if self.partition not in ("auto", "hash"):
             raise OptionError(

@@ -1,7 +1,7 @@
-"""A join's state: which runs of each stream are stored, how they are merged, what expires.
+"""A join's state: which runs of each stream are stored, how they are merged, and when rows expire.
 
-Rows whose time is doubted (`braided.time.quarantine`) lie apart: they are met like all others, but leave when they are
-given up, and join the others once they are believed.
+Rows whose time is doubted (`braided.time.quarantine`) are stored apart. They are joined like all others. They are
+removed when they are discarded, and stored with the others once they are trusted.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from braided.time.lateness import Lateness
 from braided.time.quarantine import Quarantine, StreamProgress
 from braided.time.stream_clock import StreamClock, update_all
 
-# A slice is a sixth of the time a row stays, so that at most about a sixth of what is kept can be
-# expired rows waiting for their slice; a sixteenth of the span bounds the cuts of one batch.
+# A slice is a sixth of the time that a row stays, so that at most about a sixth of the stored rows can be
+# expired rows that wait for the end of their slice; a sixteenth of the span bounds the cuts of one batch.
 _SLICES = 6
 _MOST_CUTS = 16
-# So many sequences of one size class are merged into one of the next; a class spans a factor of this too. With
-# filters a look-up in another sequence is cheap, so that four beats two: half the rewriting.
+# The number of sequences of one size class that are merged into one of the next class, and the factor between classes.
+# With filters a look-up in another sequence is cheap, so four is better than two: it halves the rewriting.
 _FANOUT = 4
 # A closed slice is merged into one, but not again for stragglers of less than a sixteenth.
 _CLOSED_RATIO = 16
@@ -48,12 +48,12 @@ _CLOSED_RATIO = 16
 _MERGE_BYTES = 64 << 20
 
 Sequence_ = list[RunInfo]
-# What is merged: a stored sequence; or new rows, in one run or in the files that are adopted in a batch.
+# An item to merge: a stored sequence; or new rows, in one run or in the files that are adopted in a batch.
 Item = Sequence_ | tuple[Run, ...]
 
 
 class StoredWindow(Protocol):
-    """What is asked of a time condition: `Window` of two streams, `Span` of many."""
+    """What a time condition must provide: `Window` of two streams, `Span` of many."""
 
     @property
     def lateness(self) -> tuple[int, ...]:
@@ -61,7 +61,7 @@ class StoredWindow(Protocol):
 
     @property
     def span(self) -> int:
-        """How far apart the times may be that one row meets."""
+        """How far apart the times of the rows that one row meets may be."""
 
     def meets(self, side: int) -> tuple[int, int]:
         """Return how far from a probe's time stored rows of this side may be."""
@@ -70,7 +70,7 @@ class StoredWindow(Protocol):
         """Return how far behind other clocks a stored row of this side may be."""
 
     def patience(self, side: int) -> int:
-        """Return how far a stream goes on before a doubted row of it is given up."""
+        """Return how far a stream goes on before a doubted row of it is discarded."""
 
     def horizon(self, side: int, clocks: tuple[int | None, ...]) -> int:
         """Return the oldest time at which a stored row of this side can still match."""
@@ -80,7 +80,7 @@ class StoredWindow(Protocol):
 
 
 class StoredStreams(Protocol):
-    """What is asked of an operator whose rows are stored."""
+    """What an operator must provide whose rows are stored."""
 
     @property
     def inputs(self) -> tuple[pa.Schema, ...]:
@@ -96,11 +96,11 @@ class StoredStreams(Protocol):
 
     @property
     def idle(self) -> int | None:
-        """After how much silence a stream holds the others back no longer."""
+        """After how much silence the other streams no longer wait for a stream."""
 
     @property
     def preserved(self) -> tuple[int, ...]:
-        """The inputs of which it is remembered which rows are settled."""
+        """The inputs for which settled rows are recorded."""
 
     def times_of(self, side: int, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
         """Return the event time of each row."""
@@ -121,17 +121,17 @@ class JoinState:
         self.streams = [StreamClock(lateness, span, join.idle) for lateness in join.lateness]
         self.sides: list[list[Sequence_]] = [[] for _ in join.inputs]
         self.apart: list[list[tuple[StreamProgress, Sequence_]]] = [[] for _ in join.inputs]
-        """Doubted runs, each group with how far its stream had gone on when it came."""
+        """Doubted runs, each group with the position of its stream when the group came."""
         self._quarantine = Quarantine(self.streams)
         self.expired = [MIN_TIME for _ in join.inputs]
         """The latest time of the rows of each stream that have expired and are no longer there."""
         self._given_up = [0 for _ in join.inputs]
         self._settled: dict[int, tuple[Settled, int]] = {}
-        """Of runs that were loaded, which rows are settled, and how many were before this batch."""
+        """For each loaded run, which rows are settled, and how many were settled before this batch."""
 
     @classmethod
     def restore(cls, join: StoredStreams, state: Json | None, blocks: Blocks) -> JoinState:
-        """Read the state as `to_json` left it."""
+        """Read the state that `to_json` returned."""
         self = cls(join, blocks)
         if state is not None:
             for stream, known in zip(self.streams, state["streams"], strict=True):
@@ -154,7 +154,7 @@ class JoinState:
 
     @property
     def window(self) -> StoredWindow:
-        """The join's window with the lateness of the moment."""
+        """The join's window with the current lateness."""
         window: StoredWindow = replace(
             self._join.window,  # type: ignore[type-var]
             lateness=tuple(stream.lateness for stream in self.streams),
@@ -163,7 +163,7 @@ class JoinState:
 
     @property
     def clocks(self) -> tuple[int | None, ...]:
-        """How far each stream has come, by clocks that count; one that is idle has come as far as the furthest."""
+        """The clock of each stream; an idle stream counts as far as the furthest one."""
         furthest = max((stream.counted for stream in self.streams if stream.counted is not None), default=None)
         return tuple(furthest if stream.idle else stream.counted for stream in self.streams)
 
@@ -174,14 +174,15 @@ class JoinState:
 
     @property
     def known_safe(self) -> list[int]:
-        """The time, per stream, before which no row comes any more that is not late."""
+        """The time, per stream, before which every further row is late."""
         known = zip(self.clocks, self.streams, strict=True)
         return [MIN_TIME if clock is None else clamp(clock - stream.lateness) for clock, stream in known]
 
     def progress(self) -> list[Progress]:
-        """Return what is promised of the times that results take from each stream.
+        """Return the promised progress of the times that results take from each stream.
 
-        A result has at least one row that is still to come. The others are at most so much older as the window allows.
+        A further result has at least one row that is still to come. Its other rows are older by what the window allows
+        at most.
         """
         window, safe = self.window, self.known_safe
         spread = max(stream.spread for stream in self.streams)
@@ -206,7 +207,7 @@ class JoinState:
         }
 
     def counts(self, late: list[int], lost: list[int] | None = None) -> dict[str, int]:
-        """Return what a batch counts of each stream: late and lost rows as given, and quarantined ones given up."""
+        """Return the counts of a batch per stream: the given late and lost rows, and the quarantined rows discarded."""
         labels = stream_labels(len(self.sides))
         return {
             **{f"late:{label}": rows for label, rows in zip(labels, late, strict=True)},
@@ -225,7 +226,7 @@ class JoinState:
                 yield self.load(side, info)
 
     def infos(self, side: int) -> list[RunInfo]:
-        """Return what is known of the stored runs of one side."""
+        """Return the bookkeeping of the stored runs of one side."""
         groups = [*self.sides[side], *(infos for _, infos in self.apart[side])]
         return [info for group in groups for info in group]
 
@@ -234,7 +235,7 @@ class JoinState:
         return self.window.horizon(side, self.clocks)
 
     def absorb(self, side: int, new: Sequence[Run]) -> None:
-        """Store the new rows that can still match, drop what has expired, merge what belongs together."""
+        """Store the new rows that can still match, drop expired rows, and merge runs that belong together."""
         horizon, limit = self.horizon(side), self._quarantine.limit
         remaining: list[Sequence_] = []
         taken_back: list[Run] = []
@@ -244,7 +245,7 @@ class JoinState:
                 if info.last_time >= horizon and info.last_time <= limit:
                     live.append(info)
                     continue
-                if info.last_time > limit:  # the clock had started with a wrong row, and was taken back
+                if info.last_time > limit:  # the clock had started with a wrong row, and was reset
                     taken_back.append(self.load(side, info))
                 else:
                     self.expired[side] = max(self.expired[side], info.last_time)
@@ -257,7 +258,7 @@ class JoinState:
         self._compact(side, horizon)
 
     def _believed(self, side: int, new: Sequence[Run], taken_back: list[Run]) -> list[Run]:
-        """Put rows apart whose time nobody vouches for; return the others, and those believed by now.
+        """Store doubted rows apart; return the other rows, and those that are trusted by now.
 
         A row's mark is never later than the batch that stored it: by the progress of that batch the controller judges
         whether a row under an old assignment may still be believed.
@@ -292,7 +293,7 @@ class JoinState:
                 believed.append(together if not ahead.any() else together.take(np.flatnonzero(~ahead)))
                 if not ahead.any():
                     continue
-                # Others of their group may be believed: the controller assumes that each row is judged by itself.
+                # Others of their group may be trusted: the controller assumes that each row is judged by itself.
                 if rule.judge(side, limit + 1, since, patience) == "given up":
                     self._given_up[side] += int(np.count_nonzero(ahead))
                 else:
@@ -334,7 +335,7 @@ class JoinState:
         times = [(min(i.first_time for i in s), max(i.last_time for i in s)) for s in live]
         times += [run.span for run in fresh]
         span = max((last for _, last in times), default=0) - horizon
-        # The horizon is MIN_TIME until the other stream has a clock; then only the retention counts.
+        # The horizon is MIN_TIME until the other stream has a clock; until then only the retention counts.
         width = self._width(side, 0 if span > MAX_TIME // 2 else span)
         items: list[Item] = [*live, *((run,) for run in fresh)]
         for (_, last), item in zip(times, items, strict=True):
@@ -374,7 +375,7 @@ class JoinState:
         return out
 
     def _compact(self, side: int, horizon: int) -> None:
-        """Rewrite runs that straddle the horizon once expired rows exceed a quarter of the live ones."""
+        """Rewrite runs with rows on both sides of the horizon, once expired rows exceed a quarter of the live ones."""
         infos = self.infos(side)
         total = sum(info.rows for info in infos)
         straddling = sum(info.rows for info in infos if info.first_time < horizon)
@@ -409,9 +410,9 @@ class JoinState:
         return merge_runs(runs, horizon)
 
     def lost(self, side: int, earliest: int) -> int:
-        """Return the time up to which a new row of a stream comes too late for rows of others, which have expired.
+        """Return the time up to which a new row of a stream comes too late: rows of other streams have expired.
 
-        earliest : how far from its time, at the lowest, rows of other streams may be that it meets.
+        earliest : the lowest distance from its time at which it meets rows of other streams.
         """
         gone = max(time for other, time in enumerate(self.expired) if other != side)
         return gone if gone == MIN_TIME else clamp(gone - earliest)
@@ -425,7 +426,7 @@ class JoinState:
         return infos
 
     def _with_bits(self, info: RunInfo, settled: Settled) -> RunInfo:
-        """Store which rows of a run are settled, instead of what was stored before."""
+        """Store which rows of a run are settled, and replace what was stored before."""
         if info.bits >= 0:
             self._blocks.delete(info.bits)
         bits = self._blocks.write(np.packbits(settled).tobytes()).number if settled.any() else -1
@@ -438,7 +439,7 @@ class JoinState:
                 self._blocks.delete(info.bits)
 
     def keep_settled(self) -> None:
-        """Store what is settled since this batch, of the runs that stay."""
+        """Store which rows this batch settled, for the runs that stay."""
 
         def kept(infos: Sequence_) -> Sequence_:
             return [self._with_bits(info, self._settled[info.number][0]) if changed(info) else info for info in infos]
@@ -465,7 +466,7 @@ class JoinState:
         return Run(rows, hashes, times, directory, filter_, tags, (info.first_time, info.last_time), settled)
 
     def _settled_of(self, info: RunInfo) -> Settled:
-        """Return which rows of a run are settled, as of now; the same array for all that load the run."""
+        """Return which rows of a run are settled now; everything that loads the run shares this array."""
         if info.number not in self._settled:
             settled = np.zeros(info.rows, np.bool_)
             if info.bits >= 0:
@@ -490,9 +491,9 @@ def _infos(stored: list[list[Any]]) -> Sequence_:
 
 
 def _one_sequence(items: list[Item]) -> list[Item]:
-    """Put the files that a batch adopts into one item, so that several are merged no sooner than one would be.
+    """Put the files that a batch adopts into one item, so that several files are not merged earlier than one would be.
 
-    Runs of other sequences have spans of hashes of their own; these overlap, and each is looked up.
+    Runs of one sequence have separate spans of hashes; those of these files overlap, and each file is searched.
     """
     files = [item for item in items if isinstance(item, tuple) and item[0].file is not None]
     if len(files) < 2:

@@ -47,7 +47,7 @@ class WindowJoin(KeyedInputs):
     where: Predicate | None = None
     where_text: str | None = None
     theta: ThetaPredicate | None = None
-    """The predicate of a join without keys."""
+    """The predicate, if the join has no keys."""
     learned: tuple[Lateness | None, ...] = (None, None)
     idle: int | None = None
     by_hash: ClassVar[bool] = True
@@ -73,7 +73,7 @@ class WindowJoin(KeyedInputs):
         return None
 
     def describe(self) -> str:
-        """Return the join as people would say it."""
+        """Return a description of the join."""
         on = ", ".join(a if a == b else f"{a} = {b}" for a, b in zip(*self.keys, strict=True))
         kind = f" ({self.theta.kind})" if self.theta else ""
         how = f"on {on}" if on else f"by {self.where_text or 'time alone'}{kind}"
@@ -82,13 +82,13 @@ class WindowJoin(KeyedInputs):
         return f"joins {how}, {lo} <= r.t - l.t <= {hi}{also}"
 
     def adopt(self, handover: Handover, worker: int, blocks: Blocks) -> Json:
-        """Return a worker's share of what other workers stored (`braided.operators.join.adoption`)."""
+        """Return a worker's share of the rows that other workers stored (`braided.operators.join.adoption`)."""
         return adopt_runs(self, handover, worker, blocks)
 
     def process(
         self, work: Work, state: Json | None, blocks: Blocks, ranges: Ranges | None = None
     ) -> Generator[pa.RecordBatch, None, Outcome]:
-        """Join one batch; what `ranges` takes is not made into pairs."""
+        """Join one batch; matches that `ranges` takes are not turned into pairs."""
         join_state = JoinState.restore(self, state, blocks)
         new = [self.new_runs(side, work.blocks, stored=True) for side in (0, 1)]
         probing = [self.new_runs(side, work.blocks, stored=False) for side in (0, 1)]

@@ -1,1 +1,1 @@
-"""Patterns looked for in ordered rows."""
+"""Search for patterns in ordered rows."""

@@ -1,4 +1,4 @@
-"""From a pattern to its automaton: a state for each place of a symbol, and after each its successors by preference.
+"""The automaton of a pattern: a state for each place of a symbol, and the successors of each state by preference.
 
 ```
  A+? B      state 0: A    after it: B, A         first: A
@@ -20,7 +20,7 @@ from braided.errors import OptionError
 from braided.operators.match.pattern import Anchor, Choice, Exclude, Node, Pattern, Repeat, Sequence, Symbol
 
 ACCEPT = -1
-# Where the next match is looked for.
+# Where the search for the next match starts.
 PAST_LAST, NEXT_ROW, TO_FIRST, TO_LAST = 0, 1, 2, 3
 AT_BEGIN, AT_END = 1, 2
 _DONE = ACCEPT  # in a list of alternatives: the part ends here
@@ -31,7 +31,7 @@ MOST_SYMBOLS = 62
 
 @dataclass(frozen=True)
 class Automaton:
-    """States by number, each with its symbol's; `after` has the successors of a state, the best first, or `ACCEPT`.
+    """States by number, each with its symbol's number; `after` has a state's successors, the best first, or `ACCEPT`.
 
     guards : for each of `first`, and then of `after`, the anchors before it: `AT_BEGIN`, `AT_END`, or both.
     """
@@ -54,7 +54,7 @@ class Automaton:
         return ACCEPT in self.first
 
     def behind(self, state: int) -> set[int]:
-        """Return the states that may follow a state, at any distance."""
+        """Return the states that may follow a state, directly or later."""
         seen: set[int] = set()
         pending = [state]
         while pending:
@@ -64,7 +64,7 @@ class Automaton:
         return seen
 
     def least_before(self) -> list[int]:
-        """Return for each symbol how many rows of a match are at least before it; for one that is negated, all."""
+        """Return for each symbol how many rows of a match are at least before it; all are before the negated one."""
         least: dict[int, int] = {}
         shortest = None
         begin = set(self.first) - {ACCEPT}
@@ -88,7 +88,7 @@ class Automaton:
         return all(state == ACCEPT or set(self.after[state]) == {ACCEPT} for state in self.first)
 
     def can_match(self, forbidden: Iterable[int], *, after: Iterable[int] = ()) -> bool:
-        """Whether a match may have no row of forbidden symbols, behind a first row of the symbols `after` if given."""
+        """Whether a match may have no row of forbidden symbols, after a first row of the symbols `after` if given."""
         forbidden, wanted = set(forbidden), set(after)
         begin = wanted or {number for number, _ in enumerate(self.symbols)} - forbidden
         if self.may_be_empty and not wanted:
@@ -106,7 +106,7 @@ class Automaton:
 
 
 def automaton_of(pattern: Pattern) -> Automaton:
-    """Return the automaton of a pattern, or refuse one that is too large."""
+    """Return the automaton of a pattern; raise if it is too large."""
     symbols = pattern.symbols
     if len(symbols) > MOST_SYMBOLS:
         raise OptionError(f"pattern={pattern.text!r}: has {len(symbols)} symbols; at most {MOST_SYMBOLS}")
@@ -116,8 +116,8 @@ def automaton_of(pattern: Pattern) -> Automaton:
     part = builder.build(pattern.root, excluded=False)
     if pattern.negated is not None and any(state == _DONE for state, _ in part.first):
         raise OptionError(
-            f"pattern={pattern.text!r}: may match no rows, which nothing can follow; write + for *, or leave out the "
-            f"!{pattern.negated}"
+            f"pattern={pattern.text!r}: may match no rows, so nothing can follow a match; write + for *, or leave out "
+            f"the !{pattern.negated}"
         )
     ways = [part.first, *(part.after[state] for state in range(len(builder.symbol)))]
     targets = [tuple(state for state, _ in way) for way in ways]
@@ -131,7 +131,7 @@ _END: _Way = (_DONE, 0)
 
 @dataclass
 class _Part:
-    """A part of a pattern: what it may begin with, and what may follow each of its states; `_DONE` ends the part.
+    """A part of a pattern: the states that it may begin with, and those after each state; `_DONE` ends the part.
 
     Each is a state with the anchors before it.
     """
@@ -176,7 +176,7 @@ class _Builder:
         # From the last copy to the first: what follows a copy is the next one, or the end.
         rest = _Part([_END], {})
         for part in reversed(may):
-            # An iteration that takes no row is not one.
+            # An iteration without a row does not count.
             begin = [way for way in part.first if way[0] != _DONE]
             first = [*begin, _END] if greedy else [_END, *begin]
             then = first if high is None else rest.first
@@ -192,7 +192,7 @@ class _Builder:
         return chain
 
     def _joined(self, ways: list[_Way], then: list[_Way]) -> list[_Way]:
-        """Return alternatives in which `then` takes the place of the end; of equal ones the first counts."""
+        """Return alternatives with the end replaced by `then`; of equal alternatives the first counts."""
         if all(state != _DONE for state, _ in ways):
             return ways
         joined = list(

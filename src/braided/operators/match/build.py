@@ -1,4 +1,4 @@
-"""Building the operator that looks for a pattern."""
+"""Building the operator that searches for a pattern."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from braided.operators.physical import (
 from braided.operators.stream import Stream, TimeMarks
 from braided.time.resolve import least, one_lateness, resolve_idle
 
-# What conditions see is by symbol, what measures see beside it.
+# Conditions have a bit for each symbol; measures have one more.
 _MEASURES = 63
 
 
@@ -54,7 +54,7 @@ def build_match(spec: MatchSpec, streams: tuple[Stream, ...], setting: EngineFea
     rule = marks.waiting_lateness(one_lateness(spec.lateness))
     idle = resolve_idle(spec.idle)
     operator = MatchOperator(stream.schema, time, stream.hasher(keys), rule, matcher, meaning_of(spec), idle, ties)
-    # A match leaves before the horizon passes the time of its first row and `within`.
+    # A match is returned before the horizon passes the time of its first row plus `within`.
     longest = matcher.longest or 0
     watermark_delay = max(marks.watermark_delay, least(rule)) + longest
     after = TimeMarks(longest, watermark_delay, watermark_after(marks, watermark_delay))
@@ -74,7 +74,7 @@ def build_match(spec: MatchSpec, streams: tuple[Stream, ...], setting: EngineFea
 def matcher_of(spec: MatchSpec, source: Source, keys: tuple[str, ...], *, ends: bool = True) -> Matcher:
     """Return the pattern with its conditions and measures compiled for the columns of a stream.
 
-    ends : the rows come to an end, which is that of every key.
+    ends : the rows end, which is also the end of every key.
     """
     try:
         return _compiled(spec, source, keys, ends)
@@ -88,8 +88,8 @@ def _compiled(spec: MatchSpec, source: Source, keys: tuple[str, ...], ends: bool
     names = automaton.symbols
     if automaton.anchors & AT_END and not ends and spec.forget is None:
         raise OptionError(
-            f"pattern={spec.pattern!r}: '$' is behind the last row of a key, and a stream has none; write forget= for "
-            "how long without a row a key has ended, such as '1 hour'"
+            f"pattern={spec.pattern!r}: '$' is after the last row of a key, but keys of a stream have no end; write "
+            "forget= for the time without a row after which a key ends, such as '1 hour'"
         )
     symbols = Symbols(names, spec.subsets or {}, tuple(automaton.least_before()))  # type: ignore[arg-type]
     negated = -1 if pattern.negated is None else [name.upper() for name in names].index(pattern.negated.upper())
@@ -124,9 +124,11 @@ def _compiled(spec: MatchSpec, source: Source, keys: tuple[str, ...], ends: bool
     sights.append(sight(roots, remembered, symbols, None))
     reach = {own: ahead for own, (_, ahead) in zip([*conditions, _MEASURES], sights, strict=True) if ahead}
     if negated in reach:
-        raise OptionError(f"{texts[negated]}: NEXT is not supported in the definition of a symbol that may not follow")
+        raise OptionError(
+            f"{texts[negated]}: NEXT is not supported in the definition of a negated symbol; leave it out"
+        )
     if reach and within is None:
-        raise OptionError("within=None: NEXT would wait for ever; write how much later a next row may be")
+        raise OptionError("within=None: NEXT would wait for ever; write how much later a following row may be")
     arguments = tuple(aggregate.arguments for aggregate in aggregates)
     is_numbered = any(
         column.side == NUMBERS and column.name == MATCH_NUMBER for column in columns_of((roots, arguments))
@@ -162,7 +164,7 @@ def _columns(matcher: Matcher, stream: Stream, time: str, marks: TimeMarks) -> t
         if measure.copied:
             assert isinstance(measure.root, Expression)
             source = measure.root.name
-            # A row before the match may be older than any wait.
+            # A row before the match may have any age.
             is_time = source == time and place_of(measure.root.side)[1] >= 0
             columns.append(InputColumn(measure.name, 0, source, marks if is_time else None, nullable=True))
         else:

@@ -1,8 +1,8 @@
 """Conditions that read rows of earlier symbols, in the search itself: registers and a small stack machine.
 
-A condition is a program in postfix order. Its instructions read *slots*, arrays with one value a row that are computed
-as columns beforehand (`condition_programs`), at the row that is tested or at a row in a register. A slot has one entry
-more than there are rows: a row whose columns are all null, for registers that hold none yet.
+A condition is a program in postfix order. Its instructions read *slots*, arrays with one value per row that are
+computed as columns beforehand (`condition_programs`), at the row that is tested or at a row in a register. A slot has
+one entry more than there are rows: a row whose columns are all null, for registers that have no row yet.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from braided.compiled import in_place
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
 
-# Registers: rows first, since what is below COUNT begins as no row.
+# Registers: rows first, since kinds below COUNT start without a row.
 FIRST, LAST, MIN, MAX, FIRST_ON, LAST_BACK, COUNT, SUM_WHOLE, SUM_REAL = range(9)
-# What a slot says of a row beside its value, and the answers of a condition.
+# The states of a slot beside its value, and the answers of a condition.
 NULL, VALID, BAD = 0, 1, 2
 FALSE, TRUE, UNKNOWN, FAULT = 0, 1, 2, 3
 # Instructions: (op, a, b).
@@ -35,7 +35,7 @@ _MIN = np.int64(np.iinfo(np.int64).min)
 class Machine(NamedTuple):
     """Registers (kind, bits of symbols, slot of what is counted or -1) and the programs of the symbols.
 
-    The source of FIRST_ON and LAST_BACK is a register: that of the row one of the symbols' rows before, or after.
+    The source of FIRST_ON and LAST_BACK is a register: that of the symbols' previous row, or of the next one.
     """
 
     kinds: Int32s
@@ -48,7 +48,7 @@ class Machine(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """Whole numbers, floats and what is known of both, a line for each slot."""
+    """Whole numbers, floats and the states of both, one line for each slot."""
 
     whole: Int64s
     real: npt.NDArray[np.float64]
@@ -186,7 +186,7 @@ def holds(machine, slots, whole, real, depth, symbol, row, start, path, symbols)
                 continue
             if b:
                 x, y = reals[top], reals[top + 1]
-                # NaN equals NaN and exceeds all else.
+                # NaN equals NaN and exceeds all other numbers.
                 same = x == y or (x != x and y != y)  # noqa: PLR0124
                 less = x < y or (x == x and y != y)  # noqa: PLR0124
             else:

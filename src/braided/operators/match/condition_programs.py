@@ -1,7 +1,7 @@
-"""The conditions of a pattern, ready for the search: those of a row alone as columns, the others as programs.
+"""The conditions of a pattern, prepared for the search: those on a single row as columns, the others as programs.
 
-A part of a condition that reads one row of the match alone is computed once a row, as a column, whichever row that is:
-it is a *slot*. What is left for the search is to compare and combine slots at different rows, and counts and sums.
+A part of a condition that reads only one row of the match is computed once per row, as a column: it is a *slot*. The
+search only compares and combines slots at different rows, counts and sums.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _KINDS = {"first": m.FIRST, "last": m.LAST, "min": m.MIN, "max": m.MAX, "count":
 
 @dataclass(frozen=True)
 class Slot:
-    """A column that the search reads: a truth, a number, whether there is one, or an integer in the order of values.
+    """A column that the search reads: a truth, a number, whether there is a value, or the rank of a value.
 
-    Texts and large decimals are ranked among their own values and those of a partner. `offset`: it is that of the row
-    so many rows after, before if negative.
+    Strings and large decimals are ranked among their own values and those of a partner. `offset`: the slot is that of
+    the row this many rows after; if negative, before.
     """
 
     form: str
@@ -50,10 +50,10 @@ class Slot:
 
 @dataclass
 class Conditions:
-    """What must hold for each symbol, and what is remembered of rows meanwhile."""
+    """The condition of each symbol, and the registers that these conditions read."""
 
     plain: dict[int, tree.Truth]
-    """Conditions on a row, and rows before it, by symbol; what has none is true."""
+    """Conditions on a row, and rows before it, by symbol; a symbol without one matches every row."""
     registers: tuple[Register, ...] = ()
     slots: list[Slot] = field(default_factory=list)
     code: list[tuple[int, int, int]] = field(default_factory=list)
@@ -61,14 +61,14 @@ class Conditions:
     whole: list[int] = field(default_factory=list)
     real: list[float] = field(default_factory=list)
     texts: dict[int, str] = field(default_factory=dict)
-    """What errors call the condition of a symbol."""
+    """The name of each symbol's condition in errors."""
 
     @property
     def columns(self) -> set[str]:
         return {column.name for slot in self.slots for column in columns_of((slot.source, slot.partner))}
 
     def machine(self) -> m.Machine:
-        """Return registers and programs as the kernels take them."""
+        """Return registers and programs in the form that the kernels take."""
         kinds, sources = [], []
         for register in self.registers:
             if register.steps:
@@ -97,7 +97,7 @@ class Conditions:
     def registers_read(self) -> list[int] | None:
         """Return for each symbol the registers that its program reads, and those they come from, as bits.
 
-        None where they are too many, or a program reads symbols of rows.
+        None if there are too many, or if a program reads the symbols of rows.
         """
         if len(self.registers) > 63:
             return None
@@ -143,7 +143,7 @@ class Conditions:
         return bits | np.uint64(always)
 
     def _sides(self, columns: Columns, neighbours: Neighbours) -> dict[str, dict[str, pa.Array[Any]]]:
-        """Return the columns of rows, and of those before and after them: null where the key has none."""
+        """Return the columns of rows, and of the rows before and after them: null where the key has no such row."""
         wanted: dict[str, set[str]] = {}
         for column in columns_of(tuple(self.plain.values())):
             wanted.setdefault(column.side, set()).add(column.name)
@@ -181,7 +181,7 @@ class Conditions:
         for at, slot in enumerate(self.slots):
             if slot.offset:
                 places, missing = neighbours.places(slot.offset)
-                # What is missing is as the entry for no row.
+                # A missing row has the values of the entry for no row.
                 index = np.append(np.where(missing, count - 1, places), count - 1)
                 whole[at], state[at] = whole[at, index], state[at, index]
                 if real.shape[1]:
@@ -192,7 +192,7 @@ class Conditions:
     def _keys(self, block: Block, slot: Slot, vector: Vector) -> Any:
         if slot.form == "rank":
             partner = vector if slot.partner is None else block.value(slot.partner)
-            # Both orders of partners must rank alike, whichever is asked for first.
+            # Both orders of partners must give the same ranks, whichever comes first.
             return ranks(vector.values, partner.values)[0]
         values = np.broadcast_to(vector.values, (block.rows,))
         if slot.form == "order" and values.dtype.kind == "f":
@@ -218,7 +218,7 @@ def _truth_states(block: Block, root: Any) -> npt.NDArray[np.uint8]:
 
 
 def overflow(text: str) -> BraidedError:
-    """Return what to say of a condition or measure whose integers overflow."""
+    """Return the error for a condition or measure whose integers overflow."""
     return BraidedError(f"{text}: overflows; cast an operand to a wider type")
 
 
@@ -238,7 +238,7 @@ def _in_arrow(kind: tree.Type) -> bool:
 def prepare(
     conditions: Mapping[int, tree.Truth], registers: Sequence[Register], texts: Mapping[int, str], names: Sequence[str]
 ) -> Conditions:
-    """Return conditions for the search: plain ones as they are, the others as programs."""
+    """Return conditions for the search: plain ones unchanged, the others as programs."""
     plain = {
         symbol: root
         for symbol, root in conditions.items()
@@ -297,7 +297,7 @@ class _Lowering:
                 self.truth(tree.Some((*tests, tree.Always(None)) if null else tuple(tests)))
             case tree.Compare(op, left, right) if _is_class(left) or _is_class(right):
                 if op not in ("=", "<=>"):
-                    raise Uncompilable(f"{self._text}: CLASSIFIER is compared with = and <> alone")
+                    raise Uncompilable(f"{self._text}: CLASSIFIER can only be compared with = and <>")
                 self._symbol(left)
                 self._symbol(right)
                 self._add(m.COMPARE, _COMPARISONS[op], 0)
@@ -314,7 +314,7 @@ class _Lowering:
                     self._number(right)
                     self._add(m.COMPARE, _COMPARISONS[op], int(left.type.name in _FLOATS))
             case _:
-                raise Uncompilable(f"{self._text}: a predicate over different rows of texts is not supported yet")
+                raise Uncompilable(f"{self._text}: a predicate over strings of different rows is not supported yet")
 
     def _symbol(self, node: tree.Value) -> None:
         """Load the number of a symbol: of a row, or that of a name."""
@@ -324,7 +324,7 @@ class _Lowering:
             self._made.whole.append(self._names.index(node.value) if node.value in self._names else -1)
             self._add(m.CONSTANT_WHOLE, len(self._made.whole) - 1)
         else:
-            raise Uncompilable(f"{self._text}: CLASSIFIER is compared with symbols in quotes alone")
+            raise Uncompilable(f"{self._text}: CLASSIFIER can only be compared with symbols in quotes")
 
     def _number(self, node: tree.Value) -> None:
         real = node.type.name in _FLOATS
@@ -386,14 +386,14 @@ class _Lowering:
 
 
 def _one_side(node: Any) -> str | None:
-    """Return the only row that a tree reads; None for several, for counts and sums, and for none."""
+    """Return the only row that a tree reads; None if it reads several rows, counts or sums, or no row."""
     sides = {column.side for column in columns_of(node)}
     side = next(iter(sides)) if len(sides) == 1 else NUMBERS
     return None if side == NUMBERS or side.startswith(CLASS) else side
 
 
 def _is_plain(side: str) -> bool:
-    """Whether a side is the row itself, or one so many rows before or after it."""
+    """Whether a side is the row itself, or one at a fixed distance before or after it."""
     return side != NUMBERS and not side.startswith(CLASS) and place_of(side)[0] < 0
 
 

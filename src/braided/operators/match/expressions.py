@@ -1,10 +1,10 @@
-"""Definitions and measures of a pattern: SQL expressions over the rows of a match, to typed trees.
+"""Definitions and measures of a pattern: turns SQL expressions over the rows of a match into typed trees.
 
-A column of a tree says by its side whose it is:
+The side of a column in a tree tells which row it is of:
 
-    row       the row that is tested, or that a result row is made for
+    row       the row that is tested, or the one of the result row
     r3        the row in register 3: the first or last row of a symbol so far, or that with its least or largest value
-    row-1     the row before it, r3+1 the row after that in a register
+    row-1     the row before it; r3+1 is the row after the one in register 3
     class r3  the symbol of such a row, where it is part of the match
     numbers   a count, a sum, a mean or the match's number: its name says of which registers, or which aggregate
 
@@ -36,7 +36,7 @@ _AGGREGATES = ("count", "sum", "avg", "min", "max", *_BY, *_LISTS)
 _SCALARS = {"lower": (1, 1), "upper": (1, 1), "concat": (1, 32), "coalesce": (2, 32)}
 _LOGICAL, _PHYSICAL = ("first", "last"), ("prev", "next")
 _FUNCTIONS = (*_LOGICAL, *_PHYSICAL, *_AGGREGATES)
-_REFUSED = {"any_value": "it has no certain value"}
+_REFUSED = {"any_value": "its value is not deterministic; write first() or last()"}
 _SIDE = re.compile(r"(?:class )?(row|r([0-9]+))([-+][0-9]+)?")
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _FLOATS = ("float", "double")
@@ -48,16 +48,16 @@ _MOST_STEPS = {"prev": 1000, "next": 1000, "first": 100, "last": 100}
 
 @dataclass(frozen=True)
 class Register:
-    """What is remembered of the rows of some symbols: a row, a count or a sum. `final`: of the whole match."""
+    """A value kept about the rows of some symbols: a row, a count or a sum. `final`: of the whole match."""
 
     kind: str
     symbols: int
     """A bit for each symbol."""
     source: Value | None = None
-    """What is counted, summed or compared, of the row itself."""
+    """The value of the row that is counted, summed or compared."""
     final: bool = False
     steps: int = 0
-    """Of first and last rows, how many rows of the symbols on; the register of one step fewer is before it."""
+    """For first and last rows: how many of the symbols' rows further; one step less is the register before it."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Symbols:
     least_before: tuple[int, ...]
 
     def mask(self, name: str) -> int | None:
-        """Return the bits of a symbol or subset; None for what is neither."""
+        """Return the bits of a symbol or subset; None for other names."""
         for subset, members in self.subsets.items():
             if subset.upper() == name.upper():
                 return sum({self.mask(member) or 0 for member in members})
@@ -87,7 +87,7 @@ class Symbols:
 
 @dataclass(frozen=True)
 class Source:
-    """The columns of a stream: their schema, those that compare otherwise than by their bytes, how to find names."""
+    """The columns of a stream: their schema, which are collated, and whether names are case-sensitive."""
 
     schema: pa.Schema
     collated: frozenset[str] = frozenset()
@@ -113,7 +113,7 @@ class Measure:
 
 
 def place_of(side: str) -> tuple[int, int]:
-    """Return the register of a side, -1 for the row itself, and how many rows after it; negative: before it.
+    """Return the register of a side, -1 for the row itself, and the offset in rows; negative: before it.
 
     >>> place_of("row-2"), place_of("class r3")
     ((-1, -2), (3, 0))
@@ -136,7 +136,7 @@ def columns_of(node: Any) -> Iterator[Column]:
 
 
 def sight(node: Any, registers: Sequence[Register], symbols: Symbols, own: int | None) -> tuple[int, int]:
-    """Return how many rows before the first row of a match a tree may read, and how many after the row that it is for.
+    """Return how many rows before the first row of a match a tree may read, and how many after its own row.
 
     `own`: the symbol of the row itself; None: any.
     """
@@ -153,7 +153,7 @@ def sight(node: Any, registers: Sequence[Register], symbols: Symbols, own: int |
 def compile_define(
     option: str, text: object, source: Source, symbols: Symbols, own: int, registers: list[Register]
 ) -> Truth:
-    """Return the condition of a symbol; it may read rows of symbols before."""
+    """Return the condition of a symbol; it may read rows of earlier symbols."""
     _check_text(option, text)
     return _Compiler(option, str(text), source, symbols, registers, own=own, running=True).condition()
 
@@ -168,7 +168,7 @@ def compile_measure(
     *,
     running: bool,
 ) -> Measure:
-    """Return a measure; where `running`, of the rows of the match up to each one."""
+    """Return a measure; with `running`, of the rows of the match up to each row."""
     option = f"measures[{name!r}]"
     _check_text(option, text)
     compiler = _Compiler(option, str(text), source, symbols, registers, own=None, running=running)
@@ -185,7 +185,7 @@ class _Parser(Parser):
     """Reads symbols before columns, and navigation: ``first(A.x)``, ``prev(x, 2)``, ``count(A.*)``."""
 
     page = _PAGE
-    # A name in double quotes is one before a dot alone: elsewhere it may be a text.
+    # Double quotes mean a name only before a dot: elsewhere they may mean a string.
     tokens = re.compile(
         Parser.tokens.pattern.replace("(?P<quoted>", r"(?P<quoted>\"(?:[^\"]|\"\")+\"(?=[ \t\r\n]*\.)|").replace(
             "(?P<mark>", r"(?P<mark>\|\||"
@@ -193,7 +193,7 @@ class _Parser(Parser):
         Parser.tokens.flags,
     )
 
-    # Spark's functions without brackets are none here: a column may be called `user`.
+    # Spark's functions without brackets are not recognised here: a column may be called `user`.
     not_columns = re.compile(
         "all|and|between|case|distinct|else|end|exists|in|interval|is|like|not|or|select|then|when|with"
     )
@@ -204,7 +204,7 @@ class _Parser(Parser):
             self._refuse("a subquery is not supported; join the stream with it before, or compute its value")
         super().__init__(text, lambda side, name: name, option)
         self._around = ""
-        """The function of rows that is being read."""
+        """The function of rows that is being parsed."""
 
     def _unqualified(self, word: Token, start: int) -> Syntax:
         return self._node("column", ("", self._name(word)), start)
@@ -271,19 +271,19 @@ class _Parser(Parser):
         return self._node("call", (name, *values), start)
 
     def _joined(self, start: int) -> Syntax:
-        """Read ``concat_ws(',', array_agg(x))``: as ``listagg(x, ',')``, but of no value an empty text, not null."""
+        """Read ``concat_ws(',', array_agg(x))``: like ``listagg(x, ',')``, but without values it is empty, not null."""
         separator = self._separator()
         self._expect(",")
         inner = self._nested(self._sum)
         if inner.op != "navigation" or inner.args[0] not in ("array_agg", "collect_list"):
-            self._refuse("CONCAT_WS takes a text and one ARRAY_AGG")
+            self._refuse("CONCAT_WS takes a string and one ARRAY_AGG")
         self._expect(")")
         return self._node("navigation", ("concat_ws", *inner.args[1:], separator), start)
 
     def _separator(self) -> str:
         start, token = self._at, self._next
         if token.kind != "string":
-            self._refuse("a separator is a text in quotes")
+            self._refuse("the separator must be a string in quotes")
         self._take()
         return str(self._literal((literals.string(token.text), Type("string")), start).args[0])
 
@@ -309,7 +309,7 @@ class _Parser(Parser):
         self._accept("like")
         token, where = self._next, self._at
         if token.kind != "string" or "\\" in token.text:
-            self._refuse("LIKE takes a text in quotes, without a backslash")
+            self._refuse("LIKE takes a string in quotes, without a backslash")
         self._take()
         pattern = self._literal((literals.string(token.text), Type("string")), where).args[0]
         node = self._node("like", (value, pattern), start)
@@ -325,7 +325,7 @@ class _Parser(Parser):
         return Type("string")
 
     def _without_rows(self, name: str, start: int) -> Syntax | None:
-        """Read what names no column: ``classifier()``, ``classifier(U)``, ``match_number()``."""
+        """Read functions without a column: ``classifier()``, ``classifier(U)``, ``match_number()``."""
         if name not in ("classifier", "match_number") or not self._accept("("):
             return None
         symbol = ""
@@ -343,12 +343,12 @@ class _Parser(Parser):
             self._refuse(f"{name.upper()} takes no number of rows")
         most = _MOST_STEPS[name]
         if not re.fullmatch(r"[0-9]{1,4}", token.text) or int(token.text) > most:
-            self._refuse(f"{name.upper()} goes 0 to {most:,} rows, not {token.text!r}")
+            self._refuse(f"{name.upper()} takes a number of rows from 0 to {most:,}, not {token.text!r}")
         return int(token.text)
 
 
 class _Compiler(Compiler):
-    """Gives every column the row that it is of, and every node its type."""
+    """Assigns a row to every column, and a type to every node."""
 
     shared_with_spark = False
     page = _PAGE
@@ -383,7 +383,7 @@ class _Compiler(Compiler):
         return Measure(name, self.value(node), False)
 
     def _copied(self, node: Syntax) -> Column | None:
-        """Return the column of a measure that is one, of any type; None where something must be computed."""
+        """Return the column of a measure that is a plain column, of any type; None if something must be computed."""
         inner = _innermost(node)
         if not isinstance(inner, Syntax) or inner.op != "column":
             return None
@@ -395,7 +395,9 @@ class _Compiler(Compiler):
             case "like":
                 operand = self.value(node.args[0])
                 if operand.type.name != "string" or isinstance(operand, Constant):
-                    raise self._refusal(f"{node.text}: LIKE is of a column or another text that is not constant")
+                    raise self._refusal(
+                        f"{node.text}: LIKE needs a column, or a string that is not constant, on its left"
+                    )
                 return Like(operand, node.args[1])
             case "in" if any(item.op != "literal" for item in node.args[1:]):
                 operand, *items = node.args
@@ -414,7 +416,7 @@ class _Compiler(Compiler):
             return Call(name, tuple(self._widen(value, kind, node.text) for value in values), kind)
         for value in values:
             if value.type.name != "string":
-                raise self._refusal(f"{node.text}: {value.type} is no text; cast it to string")
+                raise self._refusal(f"{node.text}: expected a string, not {value.type}; cast it to string")
         return Call(name, tuple(values), Type("string"))
 
     def _cast(self, node: Syntax) -> Value:
@@ -428,9 +430,9 @@ class _Compiler(Compiler):
         return Call("string", (operand,), Type("string"))
 
     def value(self, node: Syntax) -> Value:
-        """Return a value; columns and navigation are of some row of the match."""
+        """Return a value; columns and navigation belong to some row of the match."""
         if node.op in _TRUTHS or node.op == "like":
-            raise self._refusal(f"{node.text}: a predicate is no value here")
+            raise self._refusal(f"{node.text}: a predicate cannot be used as a value here")
         if node.op == "call":
             return self._called(node)
         if node.op == "||":
@@ -451,7 +453,7 @@ class _Compiler(Compiler):
             return Column(CLASS + side, "classifier", Type("string"))
         if node.op == "match_number":
             if self._own is not None:
-                raise self._refusal("MATCH_NUMBER is for measures")
+                raise self._refusal("MATCH_NUMBER can only be used in measures")
             return Column(NUMBERS, MATCH_NUMBER, Type("bigint"))
         return self._navigation(node) if node.op == "navigation" else super().value(node)
 
@@ -459,15 +461,13 @@ class _Compiler(Compiler):
         return self._source.find(name, f"{self._option}={self._text!r}")
 
     def _mask(self, symbol: str) -> int:
-        """Return the symbols that a name before a column stands for; none: the row itself, or any."""
+        """Return the symbols that a name before a column stands for; no bits: the row itself, or any symbol."""
         if not symbol:
             return self._symbols.all if self._own is None else 1 << self._own
         mask = self._symbols.mask(symbol)
         if mask is None:
             known = ", ".join((*self._symbols.names, *self._symbols.subsets))
-            raise OptionError(
-                f"{self._option}={self._text!r}: {symbol!r} is no symbol of the pattern; there are {known}"
-            )
+            raise OptionError(f"{self._option}={self._text!r}: {symbol!r}: unknown symbol; write one of {known}")
         return mask
 
     def _side_of(self, symbol: str, *, final: bool = False) -> str:
@@ -485,7 +485,9 @@ class _Compiler(Compiler):
         name, inner, steps, mode = node.args[:4]
         if name in _PHYSICAL:
             if mode:
-                raise self._refusal(f"{mode.upper()} is for FIRST, LAST and aggregates, inside of {name.upper()}")
+                raise self._refusal(
+                    f"{mode.upper()} can only be used with FIRST, LAST and aggregates, inside {name.upper()}"
+                )
             is_nested = inner.op == "navigation"
             side = self._navigated(inner) if is_nested else self._side_of(self._one_symbol(node, inner))
             return f"{side}{'-' if name == 'prev' else '+'}{steps}" if steps else side
@@ -500,7 +502,7 @@ class _Compiler(Compiler):
 
     def _is_final(self, mode: str) -> bool:
         if mode == "final" and self._own is not None:
-            raise self._refusal("FINAL is for measures; a definition sees the match so far")
+            raise self._refusal("FINAL can only be used in measures; a definition sees the match so far")
         return mode == "final" and self._running
 
     def _one_symbol(self, node: Syntax, inner: Any) -> str:
@@ -510,7 +512,7 @@ class _Compiler(Compiler):
         if not symbols and _has_number(inner):
             return ""
         if not symbols:
-            raise self._refusal(f"{node.text} names no column")
+            raise self._refusal(f"{node.text} has no column; write one")
         if len(symbols) > 1:
             raise self._refusal(f"{node.text} has columns of different symbols")
         return str(symbols[0])
@@ -546,8 +548,8 @@ class _Compiler(Compiler):
         name = node.args[0]
         if self._own is not None:
             raise self._refusal(
-                f"{node.text}: a definition has COUNT, SUM, AVG, MIN and MAX of columns; {name.upper()} of symbols, "
-                "numbers of matches or lists is for measures"
+                f"{node.text}: a definition may use COUNT, SUM, AVG, MIN and MAX of columns; {name.upper()} of "
+                "symbols, match numbers or lists can only be used in measures"
             )
         assert source is not None
         kind, separator, arguments = source.type, "", [source]
@@ -559,7 +561,7 @@ class _Compiler(Compiler):
             if name in ("listagg", "string_agg", "concat_ws"):
                 separator = others[0]
                 if kind.name != "string":
-                    raise self._refusal(f"{node.text}: {kind} is no text; cast it to string")
+                    raise self._refusal(f"{node.text}: expected a string, not {kind}; cast it to string")
                 name = "concat_ws" if name == "concat_ws" else "listagg"
             else:
                 name, kind = "array_agg", Type(f"array<{kind.name}>")
@@ -567,7 +569,9 @@ class _Compiler(Compiler):
                     raise self._refusal(f"{node.text}: lists of {source.type} are not supported yet")
         elif name in ("sum", "avg", "count"):
             if name != "count" and kind.name not in _WHOLE:
-                raise self._refusal(f"{node.text}: {name.upper()} of {kind} with symbols or numbers of matches")
+                raise self._refusal(
+                    f"{node.text}: {name.upper()} of {kind} with symbols or match numbers is not supported"
+                )
             kind = Type("double" if name == "avg" else "bigint")
         for argument in arguments:
             if argument.type.name not in ARROW:
@@ -586,7 +590,7 @@ class _Compiler(Compiler):
 
 
 def _innermost(node: Any) -> Any:
-    """Return what first, last, prev and next are of."""
+    """Return the argument of first, last, prev and next."""
     while isinstance(node, Syntax) and node.op == "navigation" and node.args[0] in (*_LOGICAL, *_PHYSICAL):
         node = node.args[1]
     return node

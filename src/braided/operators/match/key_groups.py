@@ -1,4 +1,4 @@
-"""Rows brought together by key: sorted by hash, and where different keys have one hash, by key."""
+"""Groups rows by key: sorted by hash, and by key where different keys have one hash."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def merged_by_key(
 ) -> tuple[Int64s, Int64s]:
     """Return the order by (key, time, stream) of rows of several streams, one after the other, and where keys begin.
 
-    `hashes` and `times` are those of all rows. Rows of one key, time and stream stay as they are.
+    `hashes` and `times` are those of all rows. Rows of one key, time and stream keep their order.
     """
     shift = directory_shift(len(hashes))
     order = sort_order(hashes, times, build_directory(hashes, shift), shift)
@@ -36,7 +36,7 @@ def merged_by_key(
 
 
 def _key_values(streams: Sequence[pa.RecordBatch], keys: Sequence[Sequence[str]], hasher: KeyHasher) -> pa.RecordBatch:
-    """Return the keys of all rows in one type; those of the first stream where equal hashes are equal keys."""
+    """Return the keys of all rows in one type; if equal hashes mean equal keys, only those of the first stream."""
     if hasher.exact:
         return streams[0].select(list(keys[0]))
     columns = [
@@ -49,10 +49,10 @@ def _key_values(streams: Sequence[pa.RecordBatch], keys: Sequence[Sequence[str]]
 def by_key(
     rows: pa.RecordBatch, order: Int64s, hashes: Hashes, key: Sequence[str], *, exact: bool
 ) -> tuple[Int64s | None, Int64s]:
-    """Return an order of rows in which those of a key are together, None where they are, and where keys begin then.
+    """Return an order in which the rows of a key are together, None if they already are, and where keys begin in it.
 
-    Within a key rows stay as they are. Nulls are equal to each other. `order` is that of the rows by hash, in which the
-    `hashes` are already; `exact`: equal hashes are equal keys, unless a key has nulls.
+    Within a key rows keep their order. Nulls are equal to each other. `order` is that of the rows by hash, in which the
+    `hashes` already are; `exact`: equal hashes mean equal keys, unless a key has nulls.
     """
     count = len(hashes)
     if not count:

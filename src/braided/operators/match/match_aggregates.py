@@ -25,7 +25,7 @@ from braided.expressions.tree import Type, Value
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-# Lists of one piece of a result have at most so many values.
+# The most values that the lists of one piece of a result may have.
 _MOST_LISTED = 1 << 26
 
 
@@ -50,8 +50,8 @@ class MatchAggregate:
 class RowsOfMatches:
     """The rows of matches one after the other.
 
-    columns : what arguments read. selected : for each symbol of a row, as bits. begins : the first row of the match of
-    each row. ends : the row up to which each row of the result is, and for FINAL.
+    columns : the columns that arguments read. symbols : the symbol of each row, as bits. begins : the first row of the
+        match of each row. ends : the last row that each row of the result covers, and the one with FINAL.
     """
 
     columns: Mapping[str, Mapping[str, pa.Array[Any]]]
@@ -69,7 +69,7 @@ class RowsOfMatches:
             arguments = [block.array(argument) for argument in aggregate.arguments]
         if block.overflowed:
             raise BraidedError(f"{aggregate.text}: overflows; cast an operand to a wider type")
-        for argument in arguments[-1:]:  # rows without a value count for nothing; max_by goes by the second
+        for argument in arguments[-1:]:  # rows without a value do not count; max_by orders by the second
             selected &= argument.is_valid().to_numpy(zero_copy_only=False)
         match aggregate.kind:
             case "count":
@@ -119,7 +119,7 @@ class RowsOfMatches:
         return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), argument.take(pa.array(rows[places])))
 
     def _best(self, selected: Bools, by: pa.Array[Any], ends: Int64s, *, least: bool) -> pa.Array[Any]:
-        """Return the first row with the largest value, or the least one; null where none has a value."""
+        """Return the first row with the largest or the least value; null if no row has a value."""
         count = len(self.bits)
         if not count:
             return pa.array([], pa.int64())
@@ -127,7 +127,7 @@ class RowsOfMatches:
             by = pa.array(ordered(by.fill_null(0.0).to_numpy(zero_copy_only=False).astype(np.float64)))
         order = "descending" if least else "ascending"
         rank = pc.rank(by, order, tiebreaker="dense").to_numpy().astype(np.int64)
-        # Later matches rank above all of earlier ones, so that a running maximum begins anew.
+        # Later matches rank above all earlier ones, so that a running maximum restarts with each match.
         ranks = self.begins * (count + 1) + np.where(selected, rank, 0)
         highest = np.maximum.accumulate(ranks)
         fresh = np.append(True, highest[1:] > highest[:-1])

@@ -33,7 +33,7 @@ Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
 
 
-# The symbol of a row that stands for a match without rows, or for no match.
+# The symbol of a row that represents a match without rows, or no match.
 _NO_SYMBOL = 63
 
 
@@ -41,23 +41,23 @@ _NO_SYMBOL = 63
 class Matches:
     """Matches among rows: the first row and the length of each, and the states of all their rows.
 
-    A match without rows has the row where it is, with a state after the last.
+    A match without rows has the row at its position, with a state after the last one.
     """
 
     first: Int64s
     length: Int64s
     states: Int32s
     number: Int64s | None = None
-    """The number of each match in its key, where that is asked for."""
+    """The number of each match in its key, if measures read it."""
     is_match: npt.NDArray[np.bool_] | None = None
-    """Which are matches, where some are rows that no match has."""
+    """Which entries are matches, if some are rows without a match."""
 
     @property
     def count(self) -> int:
         return len(self.first) if self.is_match is None else int(self.is_match.sum())
 
     def chunks(self, most: int) -> Iterator[Matches]:
-        """Yield matches in parts of about so many rows."""
+        """Yield matches in parts of about `most` rows."""
         ends = np.cumsum(self.length)
         at = 0
         while at < len(ends):
@@ -117,12 +117,12 @@ class Measures:
 
     @cached_property
     def _state_symbols(self) -> Int32s:
-        """The symbols of states, and of what stands for no row of a match."""
+        """The symbols of states, and the symbol for no row."""
         return np.array([*self.state_symbols, _NO_SYMBOL], np.int32)
 
     @cached_property
     def conditions(self) -> Conditions:
-        """What registers read of each row."""
+        """The values of each row that registers read."""
         return prepare({}, self.registers, {}, self.symbols)
 
     def compute(
@@ -183,7 +183,7 @@ class Measures:
         return columns
 
     def _of_matches(self, rows: pa.RecordBatch, order: Int64s, matches: Matches) -> RowsOfMatches:
-        """Return all rows of matches with what aggregates read of them."""
+        """Return all rows of matches with the columns that aggregates read."""
         columns: dict[str, dict[str, pa.Array[Any]]] = {ROW: {}, CLASS + ROW: {}, NUMBERS: {}}
         symbols = self._state_symbols[matches.states]
         index = pa.array(order[matches.rows])
@@ -210,7 +210,7 @@ class Measures:
     def _places(
         self, side: str, matches: Matches, whole: Int64s, neighbours: Neighbours
     ) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-        """Return the row that a side is for each row of the result, and where there is none."""
+        """Return the row that a side means for each row of the result, and where there is none."""
         register, offset = place_of(side)
         at = matches.rows if register < 0 else whole[:, register]
         missing = at < 0 if register >= 0 else matches.states >= len(self.state_symbols)

@@ -1,13 +1,13 @@
-"""The operator that looks for a pattern: rows enter in order of time, and leave when no match can need them any more.
+"""The operator that searches for a pattern: rows enter in order of time, and are removed once no match can need them.
 
 ```
  rows -> ordering stage -> by key: open rows | new rows -> search -> matches: results
                                                               |----> undecided: open rows, in blocks
 ```
 
-A start is decided by its rows, or when the horizon has passed its time and `within`. Until then all rows from it on are
-kept. The search begins anew from an undecided start when its key gets rows, so that no more than rows is ever stored.
-Windows of a number of rows are looked for in the same way: what is looked for is a `Finder`.
+A start is decided by its rows, or when the horizon has passed its time plus `within`. Until then all rows from it on
+are stored. The search restarts from an undecided start when its key gets rows, so that only rows are stored. Windows of
+a number of rows are found in the same way: the `Finder` defines what is searched for.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from braided.time.lateness import Lateness
 from braided.time.stream_clock import lateness_options
 
 _LABELS = ("input",)
-# Rows that are all there are searched about so many at a time.
+# How many rows of complete streams are searched at a time, about.
 _ENOUGH_ROWS = 1 << 18
 
 
 @dataclass(frozen=True)
 class MatchOperator:
-    """Finds the matches of a pattern, or what else a `Finder` looks for, among the rows of each key, in order of time.
+    """Finds the matches of a pattern, or of another `Finder`, among the rows of each key, in order of time.
 
     Cost: a sort of each batch's rows by time and by key, and a search over the rows of keys that have new ones. State:
     the rows that wait to be in order, and those from the first undecided start of each key on.
@@ -56,7 +56,7 @@ class MatchOperator:
     rule: int | Lateness
     matcher: Finder
     meaning: Json
-    """The options of what is looked for, as the user wrote them."""
+    """The options of the pattern, as the user wrote them."""
     idle: int | None = None
     ties: tuple[tuple[str, bool], ...] = ()
     """Columns that order rows of one time, and which are descending."""
@@ -104,7 +104,7 @@ class MatchOperator:
 
     def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
         old: Json = state or {"stage": None, "open": None}
-        # All rows before the horizon decide; one that comes after that is late, whatever has left.
+        # All rows before the horizon decide; a row before it that comes later is late, whatever was returned.
         stage = OrderingStage(self, old["stage"], blocks, agreed=True)
         stage.take(work)
         open_rows = OpenRows(blocks, self.schema, old["open"], numbered=self.matcher.numbered)
@@ -117,7 +117,7 @@ class MatchOperator:
                     yield piece
         waiting, opened = stage.stored(), open_rows.levels()
         counts = {"matches": matches}
-        if self.matcher.kind != "match":  # every result is one
+        if self.matcher.kind != "match":  # every result counts as a match
             counts = {}
             opened.pop("open_matches")
         return Outcome(
@@ -132,7 +132,7 @@ class MatchOperator:
         )
 
     def _progress(self, stage: OrderingStage) -> list[Progress] | None:
-        """Return what is promised of matches: one is certain before the horizon passes its first row and `within`."""
+        """Return the promised progress: a match is certain before the horizon passes its first row plus `within`."""
         longest = getattr(self.matcher, "longest", None)
         if longest is None:
             return None
@@ -142,9 +142,9 @@ class MatchOperator:
     def find(
         self, open_rows: OpenRows, rows: pa.RecordBatch, horizon: int
     ) -> Iterator[tuple[int, pa.RecordBatch | None]]:
-        """Yield how many matches rows in order of time make certain, and their results; keep what stays open.
+        """Yield the number of matches that are certain by now, and their results; store the rows that stay open.
 
-        Precondition: all rows before the horizon are there, or were before.
+        Precondition: all rows before the horizon have arrived, in this batch or earlier.
         """
         new = StoredRows(rows, self._hashes(rows), np.zeros(rows.num_rows, np.uint8))
         for leaves, own in open_rows.touched(new.hashes, self.matcher.expired(horizon)):
@@ -166,7 +166,7 @@ class MatchOperator:
             )
 
     def _due(self, sorted_rows: Sorted, stays: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
-        """Return the times by which the last row of each key runs out, in the time of open starts; others never do."""
+        """Return the times at which the last row of each key expires, in terms of open starts; other rows never do."""
         rest = self.matcher.rest
         if rest is None:
             return None
@@ -176,7 +176,7 @@ class MatchOperator:
         return due[stays]
 
     def find_all(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the results of rows that are all there. Precondition: rows of a key come one after the other."""
+        """Yield the results of a complete stream. Precondition: rows of a key come one after the other."""
         pending, enough = pa.RecordBatch.from_pylist([], schema=self.schema), _ENOUGH_ROWS
         parts: list[pa.RecordBatch] = []
         for batch in batches:
@@ -199,7 +199,7 @@ class MatchOperator:
         yield from self.matcher.results(sorted_rows, self.matcher.search(sorted_rows, MAX_TIME).matches)
 
     def _pieces(self, stage: OrderingStage) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """Yield rows in order, piece by piece, with the time before which all are there; the last may have none."""
+        """Yield rows in order, piece by piece, with the time before which all have arrived; the last may be empty."""
         last = pa.RecordBatch.from_pylist([], schema=self.schema)
         for (rows,) in stage.release():
             if last.num_rows:
@@ -208,7 +208,7 @@ class MatchOperator:
         yield last, stage.until
 
     def _sorted(self, stored: list[StoredRows], new: StoredRows) -> tuple[Sorted, Hashes]:
-        """Return stored rows with new ones, by key and time, and their hashes."""
+        """Return stored and new rows together, by key and time, and their hashes."""
         parts = [*stored, new]
         rows = pa.concat_batches([part.rows for part in parts]) if stored else new.rows
         hashes = np.concatenate([part.hashes for part in parts])
@@ -242,7 +242,7 @@ def tied_order(
     bounds: npt.NDArray[np.int64],
     ties: tuple[tuple[str, bool], ...],
 ) -> npt.NDArray[np.int64]:
-    """Return an order of rows by key and time in which those of one key and time are by further columns."""
+    """Return an order of rows by key and time in which rows of one key and time are ordered by further columns."""
     begins = np.append(True, times[1:] != times[:-1])[: len(times)]
     begins[bounds[:-1]] = True
     if begins.all():

@@ -1,6 +1,6 @@
-"""A pattern that can be looked for: the automaton, its conditions and measures, over rows sorted by key and time.
+"""The search for a pattern: the automaton, its conditions and measures, over rows sorted by key and time.
 
-It has no state and knows no batches. What a key's rows leave undecided is for the caller to keep.
+It has no state and does not know batches. The caller stores the rows of a key that are undecided.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from braided.time.clocks import MIN_TIME, clamp
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-# Most steps of one search, and how many more for each row of its key. A million take 20 ms, or 400 ms where places are
-# remembered.
+# The most steps of one search, and how many more for each row of its key. A million steps take 20 ms, or 400 ms if
+# places are remembered.
 MOST_STEPS = 4_000_000
-STEPS_A_ROW = 10_000
-# In keys with so many rows searches look ahead.
+STEPS_PER_ROW = 10_000
+# In keys with this many rows searches look ahead.
 MANY_ROWS = 64
-# Searches of more steps remember where they failed.
+# Searches with more steps remember where they failed.
 PATIENCE = 2000
 _MOST_LOOKED_AT = 1_000_000
 _PIECE_ROWS = 1 << 17
@@ -43,7 +43,8 @@ _PIECE_BYTES = 8 << 20
 class Sorted(NamedTuple):
     """Rows by key and time: where keys begin, times, which starts are decided and which rows are new.
 
-    Only the columns that the search reads are sorted. The others stay in `rows` as they came; `order` leads to them.
+    Only the columns that the search reads are sorted. The others stay in `rows` in the order in which they came;
+    `order` has their places.
     """
 
     columns: Columns
@@ -54,7 +55,7 @@ class Sorted(NamedTuple):
     done: Bytes
     fresh: Bytes
     numbers: Int64s | None = None
-    """How many matches of the key were found before, on some of its rows; None where matches are not numbered."""
+    """How many matches of the key were found before, on some of its rows; None if matches are not numbered."""
 
 
 class Decided(NamedTuple):
@@ -64,15 +65,15 @@ class Decided(NamedTuple):
     stays: npt.NDArray[np.bool_]
     opens: npt.NDArray[np.bool_]
     numbers: Int64s | None = None
-    """For each row how many matches of its key have been found by now."""
+    """For each row, how many matches of its key have been found so far."""
 
 
 class Finder(Protocol):
-    """What looks for something among the rows of each key: a pattern, or windows of a number of rows."""
+    """A search among the rows of each key: for a pattern, or for windows of a number of rows."""
 
     @property
     def kind(self) -> str:
-        """What options and reports call it."""
+        """Its name in options and reports."""
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -84,7 +85,7 @@ class Finder(Protocol):
 
     @property
     def read(self) -> list[str]:
-        """The columns that the search reads of every row."""
+        """The columns that the search reads."""
 
     @property
     def output(self) -> pa.Schema:
@@ -92,17 +93,17 @@ class Finder(Protocol):
 
     @property
     def numbered(self) -> bool:
-        """Whether how many matches a key has had is stored with its rows."""
+        """Whether the number of matches of a key is stored with its rows."""
 
     @property
     def rest(self) -> int | None:
         """How much longer than an open match the last row of a key is kept, in microseconds; None: for ever."""
 
     def expired(self, horizon: int) -> int:
-        """Return the time before which open starts are decided though their keys get no further rows."""
+        """Return the time before which open starts are decided even if their keys get no further rows."""
 
     def search(self, sorted_rows: Sorted, horizon: int) -> Decided:
-        """Return what is certain where all rows before the horizon are there."""
+        """Return what is certain once all rows before the horizon have arrived."""
 
     def results(self, sorted_rows: Sorted, matches: Matches) -> Iterator[pa.RecordBatch]:
         """Yield what was found as rows of the result, in pieces of bounded size."""
@@ -110,7 +111,7 @@ class Finder(Protocol):
 
 @dataclass(frozen=True)
 class Matcher:
-    """Finds matches and makes results of them.
+    """Finds matches and turns them into results.
 
     within : how far the last row of a match may be from its first, in microseconds; None: any time.
     skip, target : where to go on after a match; the bits of the symbols to skip to.
@@ -129,15 +130,15 @@ class Matcher:
     context: int = 0
     """How many rows before the first row of a match conditions and measures may read."""
     reach: Mapping[int, int] = field(default_factory=dict)
-    """How many rows after a row the condition of a symbol may read; at 63, measures."""
+    """How many rows after a row the condition of a symbol may read; entry 63 is for measures."""
     forget: int | None = None
-    """After so many microseconds without a row those of a key are no context for others."""
+    """After this many microseconds without a row, earlier rows of a key are no longer context for later ones."""
     numbered: bool = False
     """Whether measures read the number of a match."""
     unmatched: bool = False
-    """Whether rows that no match has are results, too."""
+    """Whether rows without a match are results, too."""
     omits_empty: bool = False
-    """Whether matches without rows are no results."""
+    """Whether matches without rows are left out of the results."""
 
     @cached_property
     def output(self) -> pa.Schema:
@@ -176,7 +177,7 @@ class Matcher:
         return Neighbours(bounds, sorted_rows.times, self.within or 0)
 
     def search(self, sorted_rows: Sorted, horizon: int) -> Decided:
-        """Return what is certain where all rows before the horizon are there; `sorted_rows.done` is written to."""
+        """Return what is certain once all rows before the horizon have arrived; writes to `sorted_rows.done`."""
         symbols = self.automaton.symbols
         neighbours = self._neighbours(sorted_rows)
         bounds = neighbours.bounds
@@ -186,7 +187,7 @@ class Matcher:
             unknown |= neighbours.unknown(reach, horizon).astype(np.uint64) << np.uint64(symbol)
         if self.reach:
             bits |= unknown
-        # The successors of all states, and last what a match may begin with.
+        # The successors of all states, and last the states that a match may begin with.
         every = [*self.automaton.after, self.automaton.first]
         guards = [guard for of in (*self.automaton.guards[1:], self.automaton.guards[0]) for guard in of]
         starts = np.cumsum([0, *map(len, every)]).astype(np.int32)
@@ -212,7 +213,7 @@ class Matcher:
             horizon,
             -1 if self.within is None else self.within,
             MOST_STEPS,
-            STEPS_A_ROW,
+            STEPS_PER_ROW,
             MANY_ROWS,
             PATIENCE,
             search_kernel.Keeping(
@@ -232,7 +233,7 @@ class Matcher:
             )
             raise BraidedError(
                 f"pattern: the search took more than {MOST_STEPS:,} steps from one row, or "
-                f"{STEPS_A_ROW:,} for every row (key {key}); shorten within=, let conditions exclude "
+                f"{STEPS_PER_ROW:,} per row of the key (key {key}); shorten within=, let conditions exclude "
                 "each other, or refer to fewer earlier symbols"
             )
         found, is_match = self._shown(matches), matches.length != search_kernel.UNMATCHED
@@ -245,7 +246,7 @@ class Matcher:
         return Decided(replace(found, number=number), matches.stays, matches.opens, totals)
 
     def _shown(self, matches: search_kernel.MatchArrays) -> Matches:
-        """Return matches, those without rows as the row where they are."""
+        """Return matches; a match without rows becomes the row at its position."""
         length, blank = matches.length, matches.length <= 0
         if not blank.any():
             return Matches(matches.first, length, matches.states)
@@ -256,9 +257,9 @@ class Matcher:
 
     @cached_property
     def _sees(self) -> Int64s:
-        """The registers that conditions behind each state may read, as bits; none where they see symbols, too."""
+        """The registers that conditions after each state may read, as bits; empty if they see symbols, too."""
         reads = self.conditions.registers_read() if self.conditions.code else None
-        # Looked for state by state, in this many steps at most.
+        # Computed state by state, in at most this many steps.
         if reads is None or len(self._states) * sum(map(len, self.automaton.after)) > _MOST_LOOKED_AT:
             return np.empty(0, np.int64)
         behind = [{self.automaton.symbol[then] for then in self.automaton.behind(state)} for state in self._states]
@@ -292,9 +293,9 @@ class Matcher:
 
 
 def numbered(bounds: Int64s, first: Int64s, numbers: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the numbers of matches in their keys, and for each row how many its key has had by then.
+    """Return the numbers of matches in their keys, and for each row how many matches its key has had so far.
 
-    `numbers` are those that rows had before; matches are in order of key and time.
+    `numbers` are the stored ones of rows; matches are in order of key and time.
     """
     if not len(numbers):
         return numbers, numbers

@@ -1,7 +1,7 @@
 """Rows before and after others in their key: PREV and NEXT, as columns.
 
-NEXT sees a row that comes at most `within` after the one that it is counted from. So what it says of a row is certain
-when so many rows have followed, or the horizon has passed the row's time and `within`, and does not depend on batches.
+NEXT sees a row that comes at most `within` after the row that it counts from. So its value for a row is certain once
+enough rows have followed, or the horizon has passed the row's time plus `within`. It does not depend on batches.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Neighbours(NamedTuple):
     within: int
 
     def places(self, offset: int) -> tuple[Int64s, Bools]:
-        """Return for each row the one so many rows after it, before it if negative, and where its key has none."""
+        """Return for each row the one `offset` rows after it (before it if negative), and where its key has none."""
         places = np.arange(len(self.times)) + offset
         sizes = np.diff(self.bounds)
         if offset <= 0:
@@ -33,14 +33,14 @@ class Neighbours(NamedTuple):
         else:
             missing = places >= np.repeat(self.bounds[1:], sizes)
             places[missing] = 0
-            # As unsigned numbers, so that times may be as far apart as there are.
+            # As unsigned numbers, so that no difference of times overflows.
             apart = self.times[places].view(np.uint64) - self.times.view(np.uint64)
             missing |= apart > np.uint64(self.within)
         places[missing] = 0
         return places, missing
 
     def unknown(self, reach: int, horizon: int) -> Bools:
-        """Return the rows of which NEXT so many rows on is not certain yet."""
+        """Return the rows for which NEXT by `reach` rows is not certain yet."""
         if horizon >= MAX_TIME:
             return np.zeros(len(self.times), np.bool_)
         beyond = np.arange(len(self.times)) + reach >= np.repeat(self.bounds[1:], np.diff(self.bounds))
@@ -48,7 +48,7 @@ class Neighbours(NamedTuple):
 
 
 def without_forgotten(bounds: Int64s, times: Int64s, forget: int | None) -> Int64s:
-    """Return where keys begin, also anew after so long without a row that what came before is forgotten."""
+    """Return where keys begin, and where they restart after so long without a row that earlier rows are forgotten."""
     if forget is None or not len(times):
         return bounds
     ticks = times.view(np.uint64)

@@ -1,4 +1,4 @@
-"""The rows of matches that are open, in blocks: leaves that share the hashes of keys out among them.
+"""The rows of open matches, in blocks: each leaf has a range of the key hashes.
 
 ```
  hash   0 ........ | 3f.. ........ | 80.. ............. | c1.. ........
@@ -6,7 +6,7 @@
                                        block stays
 ```
 
-A batch reads and writes only the leaves that have a key with new rows, or a match whose time has run out.
+A batch reads and writes only the leaves that have a key with new rows, or a match whose time has passed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from braided.runtime.contract import Json
 
 _FIELDS = [pa.field("__braided_hash", pa.uint64()), pa.field("__braided_done", pa.uint8())]
 _NUMBER = pa.field("__braided_number", pa.int64())
-# A leaf with more rows is split; neighbours with fewer than a quarter of it together become one.
+# A leaf with more rows is split; neighbours with together fewer than a quarter of this are merged.
 LEAF_ROWS = 1 << 15
 _CHUNK_ROWS = 1 << 19
 
@@ -41,7 +41,7 @@ class StoredRows(NamedTuple):
     hashes: Hashes
     done: Bytes
     numbers: Index | None = None
-    """How many matches of its key a row is the last to know of, where they are numbered."""
+    """If matches are numbered, the number of matches of its key, on the last row that has it."""
 
     def pick(self, which: Index) -> StoredRows:
         numbers = None if self.numbers is None else self.numbers[which]
@@ -55,7 +55,7 @@ class StoredRows(NamedTuple):
 
 @dataclass
 class Leaf:
-    """The rows of all hashes from `low` to the next leaf's: blocks, how many, the time of the first open start."""
+    """The rows of all hashes from `low` up to the next leaf: blocks, number of rows, time of the first open start."""
 
     low: int = 0
     blocks: list[list[int]] = field(default_factory=list)
@@ -75,7 +75,7 @@ class OpenRows:
         self.leaves = [Leaf(**leaf) for leaf in state] if state else [Leaf()]
 
     def to_json(self) -> list[Json]:
-        """Return the bookkeeping. Leaves without rows go; their hashes are the leaf's before them."""
+        """Return the bookkeeping. Leaves without rows are removed; their hashes then belong to the leaf before them."""
         self.leaves = [leaf for at, leaf in enumerate(self.leaves) if leaf.rows or at == 0]
         return [asdict(leaf) for leaf in self.leaves]
 
@@ -91,7 +91,7 @@ class OpenRows:
     def touched(self, hashes: Hashes, expired: int) -> Iterator[tuple[list[Leaf], Index | None]]:
         """Yield leaves that have a key with new rows or a start before a time, and which of the new rows are theirs.
 
-        So many come together as fit in memory. None stands for all new rows.
+        As many leaves come together as fit in memory. None stands for all new rows.
         """
         lows = np.array([leaf.low for leaf in self.leaves], np.uint64)
         home = np.searchsorted(lows, hashes, side="right") - 1 if len(lows) > 1 else np.zeros(len(hashes), np.int64)
@@ -135,9 +135,9 @@ class OpenRows:
         times: Times,
         due: Times | None = None,
     ) -> None:
-        """Write what is kept in place of what leaves had; `opens` says which rows are open starts.
+        """Replace the rows of leaves by the rows to keep; `opens` marks the rows that are open starts.
 
-        `due`: the times of rows that run out too, beside open starts; the largest for those that do not.
+        `due`: the times at which rows beside open starts expire; the largest time if they never do.
         """
         for together in self._neighbours(leaves, stored.hashes):
             low = together[0].low
@@ -162,7 +162,7 @@ class OpenRows:
         return next(number for number, other in enumerate(self.leaves) if other is leaf)
 
     def _neighbours(self, leaves: Sequence[Leaf], hashes: Hashes) -> list[list[Leaf]]:
-        """Return leaves with the small ones beside each other together."""
+        """Return leaves in groups: small leaves beside each other are one group."""
         out: list[list[Leaf]] = []
         size = 0
         for leaf in leaves:
@@ -200,7 +200,7 @@ def decoded_rows(content: pa.Buffer, schema: pa.Schema, *, numbered: bool = Fals
 
 
 def _split(low: int, all_hashes: Hashes, start: int, stop: int) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Yield the lowest hash and the rows of the leaves that rows make; rows of one hash stay together."""
+    """Yield the lowest hash and the rows of each new leaf; rows of one hash stay together."""
     if stop - start <= LEAF_ROWS:
         yield low, (start, stop)
         return

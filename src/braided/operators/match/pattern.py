@@ -1,4 +1,4 @@
-"""The text of a row pattern to a tree: SQL's PATTERN clause, with a negation as its last part.
+"""Parses the text of a row pattern into a tree: SQL's PATTERN clause, with a negation as its last part.
 
 >>> parse_pattern("FAIL{3,} OK").root
 Sequence(parts=(Repeat(part=Symbol(name='FAIL'), low=3, high=None, greedy=True), Symbol(name='OK')))
@@ -49,7 +49,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Repeat:
-    """A part `low` to `high` times, None for any number; greedy ones prefer more.
+    """A part `low` to `high` times, None for any number; greedy parts prefer more.
 
     Beyond the first `low` times, a part that takes no row is not repeated.
     """
@@ -62,14 +62,14 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Exclude:
-    """A part whose rows are left out of the result's rows; they are part of the match all the same."""
+    """A part whose rows are left out of the result's rows; they are still part of the match."""
 
     part: Node
 
 
 @dataclass(frozen=True)
 class Anchor:
-    """No row: ``^`` is before the first row of a key, ``$`` behind the last."""
+    """No row: ``^`` is before the first row of a key, ``$`` after the last."""
 
     mark: str
 
@@ -79,7 +79,7 @@ Node = Symbol | Sequence | Choice | Repeat | Exclude | Anchor
 
 @dataclass(frozen=True)
 class Pattern:
-    """A whole pattern: its symbols as they are written first, and the symbol that may not follow."""
+    """A whole pattern: its symbols, each in its first spelling, and the symbol that may not follow."""
 
     root: Node
     symbols: tuple[str, ...]
@@ -94,7 +94,7 @@ def parse_pattern(text: object) -> Pattern:
 
 
 class _Parser:
-    """A recursive-descent parser; symbols are the same however their letters are written."""
+    """A recursive-descent parser; symbols are case-insensitive."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -108,7 +108,7 @@ class _Parser:
             match = _TOKEN.match(text, position)
             if not match:
                 start = position + len(text[position:]) - len(text[position:].lstrip())
-                self._refuse(start, f"{text[start]!r} is not part of any pattern")
+                self._refuse(start, f"unexpected {text[start]!r}")
             kind = str(match.lastgroup)
             self._tokens.append((kind, match[kind], match.start(kind)))
             position = match.end()
@@ -150,7 +150,9 @@ class _Parser:
     def _choice(self) -> Node:
         self._depth += 1
         if self._depth > _DEEPEST:
-            self._refuse(self._tokens[self._at][2], f"it nests deeper than {_DEEPEST} levels")
+            self._refuse(
+                self._tokens[self._at][2], f"nested deeper than {_DEEPEST} levels; write it with fewer brackets"
+            )
         parts = [self._sequence()]
         while self._accept("|"):
             parts.append(self._sequence())
@@ -191,14 +193,18 @@ class _Parser:
             self._expected("a number or ','")
         self._expect("}", "a number or '}'" if high is None else "'}'")
         if high is not None and (high < (low or 0) or high == 0):
-            self._refuse(start, f"{{{low},{high}}} allows no number of times; write the smaller one first, above 0")
+            self._refuse(
+                start,
+                f"{{{low},{high}}} has no valid number of times; write the smaller number first, and the larger one "
+                "above 0",
+            )
         return low or 0, high
 
     def _number(self) -> int:
         _, text, position = self._tokens[self._at]
         self._at += 1
         if len(text) > 4 or int(text) > _MOST_REPEATS:
-            self._refuse(position, f"{text} times are too many; at most {_MOST_REPEATS:,}")
+            self._refuse(position, f"{text} repetitions are too many; write at most {_MOST_REPEATS:,}")
         return int(text)
 
     def _part(self) -> Node:
@@ -229,7 +235,7 @@ class _Parser:
             parts.append(self._choice())
         self._expect(")", "',' or ')'")
         if len(parts) > MOST_PERMUTED:
-            self._refuse(position, f"PERMUTE of {len(parts)} parts; at most {MOST_PERMUTED}")
+            self._refuse(position, f"PERMUTE has {len(parts)} parts; write at most {MOST_PERMUTED}")
         return Choice(tuple(Sequence(order) for order in permutations(parts))) if len(parts) > 1 else parts[0]
 
     def _symbol(self, what: str) -> str:
@@ -243,7 +249,7 @@ class _Parser:
             self._quoted.add(name.upper())
         if known != name and name.upper() in self._quoted:
             self._refuse(
-                position, f"{known} and {name} differ in capital letters alone, which name one symbol here; rename one"
+                position, f"{known} and {name} differ only in case, and symbols are case-insensitive; rename one"
             )
         return known
 

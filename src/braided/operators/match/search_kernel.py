@@ -1,14 +1,15 @@
-"""The search for matches, key by key and start by start: depth first over an automaton, the best alternative first.
+"""The search for matches, key by key and start by start: depth-first over an automaton, the best alternative first.
 
 ```
  rows of a key   a  a  b  a  c         start 0: a a b .. dead;  start 1: a b a c accepted, or:
  start 1            A  B  A  C                  needs a row that is not there: undecided, unless the horizon has passed
 ```
 
-Because alternatives are tried in order of preference, the first thing that happens decides: a match is found, or a row
-is missing that a better alternative waits for. Where conditions read a row (and those before it) alone, a place of the
-automaton that failed at a row fails there again, so each is tried once a start. Else steps are counted, and a search
-that takes many remembers places with what later conditions see of the rows before: the same place fails again.
+Because alternatives are tried in order of preference, the first outcome decides: a match is found, or a row is missing
+that a better alternative waits for. If conditions read only a row (and the rows before it in its key), a place of the
+automaton that failed at a row fails there again, so each place is tried once per start. Otherwise steps are counted,
+and a search with many steps remembers failed places together with the registers that later conditions read: the same
+place with the same registers fails again.
 
 Preconditions: rows are sorted by key and time; rows of a key before the first that is not `done` are not needed.
 """
@@ -28,10 +29,10 @@ Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
 
-# What a search comes to; beyond the first three it stops everything.
+# The outcomes of a search; all but the first three stop the whole scan.
 _FAILED, _FOUND, _WAITS, _NO_ROOM, STEPS, OVERFLOW = 0, 1, 2, 3, 4, 5
 FINE = 0
-# Where the search is: at which key and start, from where rows of the key are kept, what has been found.
+# The position of the search: key and start, the first row of the key to keep, and the number of matches found.
 (
     _GROUP,
     _START,
@@ -52,17 +53,17 @@ FINE = 0
     _HOLDS,
     _NUMBERS,
 ) = range(18)
-# What is known of a row as a start: that it is decided, and that a match before has it.
+# The marks of a row as a start: it is decided, and it is in an earlier match.
 DECIDED, COVERED = 1, 2
-# The length of what is no match: a row that none has.
+# The length that stands for no match: a row without one.
 UNMATCHED = -1
-# Anchors on the way to a state: it is taken at the first row of a key alone, or behind the last.
+# Anchors before a state: it can be reached only at the first row of a key, or after the last.
 AT_BEGIN, AT_END = 1, 2
-# Whether what failed for one start fails for the next.
+# Whether places that failed for one start fail for the next.
 _IF_CLOSED, _ALWAYS = 1, 2
-# What one search remembers takes at most so many bytes.
+# The most bytes that one search may use to remember failed places.
 _REMEMBERED_BYTES = 64 << 20
-# What is known of the rows ahead takes at most so many numbers.
+# The most numbers that the look-ahead of a key may have.
 _MOST_AHEAD = 1 << 24
 _FOREVER = np.int64(np.iinfo(np.int64).max)
 
@@ -76,15 +77,15 @@ class Rows(NamedTuple):
     fresh: Bytes
     bits: npt.NDArray[np.uint64]
     unknown: npt.NDArray[np.uint64]
-    """Symbols of which rows that are not there yet decide, and in the last bit measures; empty if there are none."""
+    """Symbols whose conditions read rows that have not arrived yet; the last bit is for measures. Empty if none do."""
 
 
 class Keeping(NamedTuple):
-    """What is kept beside open matches, and how they are decided.
+    """Which rows are kept beside open matches, and how matches are decided.
 
-    context : so many rows before the first open start of a key, or its last ones. forgotten : of keys with no row from
-    this time on there are none. longest : how long a start may stay undecided. ordered : not before those before it.
-    unmatched : rows that no match has are reported, too.
+    context : the number of rows kept before the first open start of a key, or at its end. forgotten : keys without a
+    row from this time on keep none. longest : how long a start may stay undecided. ordered : starts are decided in
+    their order. unmatched : rows without a match are reported, too.
     """
 
     context: int
@@ -95,10 +96,10 @@ class Keeping(NamedTuple):
 
 
 class Automaton(NamedTuple):
-    """Successors of all states, where those of each begin, symbols of states; what to do after a match.
+    """The successors of all states, where those of each state begin, the symbols of states; what follows a match.
 
-    guards : the anchors before each successor; empty without any. sees : for each state, the registers that conditions
-    behind it may read, as bits; empty where that is not all that they see.
+    guards : the anchors before each successor; empty if there are none. sees : for each state, the registers that
+    conditions after it may read, as bits; empty if they see more than registers.
     """
 
     after: Int32s
@@ -112,7 +113,7 @@ class Automaton(NamedTuple):
 
 
 class _Space(NamedTuple):
-    """Where one search works, a line for each depth: alternatives left, states, what failed, registers; and numbers."""
+    """The memory of one search by depth: alternatives left, states, failed places, registers; and counters."""
 
     pointer: Int32s
     path: Int32s
@@ -123,12 +124,12 @@ class _Space(NamedTuple):
     ahead: Int64s
     """For each row and state of a key with many rows, how soon a match through there may end."""
     places: Int64s
-    """Places that failed, by a hash: a number of the round, the place, registers."""
+    """Failed places by a hash: the number of the round, the place, registers."""
     sums: npt.NDArray[np.float64]
 
 
 class MatchArrays(NamedTuple):
-    """First rows and lengths of matches, states of all their rows; which rows are kept, which begin open matches."""
+    """First rows and lengths of matches, states of all their rows, the rows to keep, and the starts of open matches."""
 
     first: Int64s
     length: Int64s
@@ -191,7 +192,7 @@ def _failed_before(space, live, place, depth):  # type: ignore[no-untyped-def]
 
 @in_place
 def _look_ahead(rows, automaton, ahead, low, high, horizon):  # type: ignore[no-untyped-def]
-    """Find how soon a match may end that has a row in a state; a row that is not there yet comes at the horizon."""
+    """Find how soon a match with a row in a state may end; a row that has not arrived counts as at the horizon."""
     states = len(automaton.symbol)
     for row in range(high - 1, low - 1, -1):
         for state in range(states):
@@ -210,7 +211,7 @@ def _look_ahead(rows, automaton, ahead, low, high, horizon):  # type: ignore[no-
 
 @in_place
 def _followed(rows, automaton, machine, slots, following, space, start, row, high, deadline, most):  # type: ignore[no-untyped-def]
-    """Look for a row that the pattern forbids after a match."""
+    """Search for a row that the pattern forbids after a match."""
     negated = automaton.negated
     if machine.code_starts[negated] == machine.code_starts[negated + 1]:
         forbidden = row < high and following[row] < high and rows.times[following[row]] <= deadline
@@ -235,9 +236,9 @@ def _followed(rows, automaton, machine, slots, following, space, start, row, hig
 
 @in_place
 def _search(rows, automaton, machine, slots, following, space, start, high, deadline, closed, ended, limit):  # type: ignore[no-untyped-def]  # noqa: PLR0915
-    """Look for the preferred match from one row; its states are in the path, and its length in the numbers.
+    """Search for the preferred match from one row; its states are in the path, and its length in the counters.
 
-    closed : no row comes any more that is in time. ended : no row of the key comes any more.
+    closed : no row within the time can come any more. ended : no row of the key can come any more.
     """
     times, bits, unknown = rows.times, rows.bits, rows.unknown
     waits = len(unknown) > 0
@@ -250,7 +251,7 @@ def _search(rows, automaton, machine, slots, following, space, start, high, dead
     depth, most, begun = 0, space.numbers[_SPENT] + limit, space.numbers[_SPENT]
     guards, sees = automaton.guards, automaton.sees
     anchored = len(guards) > 0
-    # What failed for the start before fails again, unless its time was too short, or it is not certain by now.
+    # Places that failed for the previous start fail again, unless its time was too short, or this is not certain yet.
     if not (space.numbers[_HOLDS] == _ALWAYS or (space.numbers[_HOLDS] == _IF_CLOSED and closed)):
         space.numbers[_HELD] = 0
         space.numbers[_ROUND] += 1
@@ -334,12 +335,12 @@ def _search(rows, automaton, machine, slots, following, space, start, high, dead
 
 @in_place
 def _scan(rows, automaton, machine, slots, following, space, matches, keeping, horizon, within, limit, many):  # type: ignore[no-untyped-def]  # noqa: PLR0915
-    """Go on from where the numbers say until all keys are done, or something lacks room or is wrong; return which."""
+    """Continue from the saved position until all keys are done, an array is full or an error occurs; return which."""
     bounds, times, done, fresh, bits = rows.bounds, rows.times, rows.done, rows.fresh, rows.bits
     symbol, skip, target = automaton.symbol, automaton.skip, automaton.target
     numbers, path = space.numbers, space.path
     first, length, flat, stays, opens = matches
-    # What the first row of a match must be, where that can be seen at once.
+    # The symbols that the first row of a match may have, if this is known without a search.
     begin, at_once = np.uint64(0), True
     for at in range(automaton.starts[len(symbol)], automaton.starts[len(symbol) + 1]):
         if automaton.after[at] < 0:
@@ -358,7 +359,7 @@ def _scan(rows, automaton, machine, slots, following, space, matches, keeping, h
                 start += 1
             runs_out = ended or (start < high and deadline_of(times[start], keeping.longest) < horizon)
             if not fresh[high - 1] and start < high and not runs_out:
-                # Nothing new, and nothing has run out.
+                # The key has no new row and no start that has expired.
                 for row in range(max(bounds[group], start - keeping.context), high):
                     stays[row] = True
                 for row in range(start, high):
@@ -417,7 +418,7 @@ def _scan(rows, automaton, machine, slots, following, space, matches, keeping, h
                     done[start + at] |= COVERED
             numbers[_MATCHES] += 1
             numbers[_FILLED] += depth
-            # What a match goes past is decided, too: it may stay as what others look back at.
+            # Starts that a match skips are decided, too; their rows may stay as context of later ones.
             behind = start + max(depth if skip == PAST_LAST else to, 1)
             while start < behind:
                 done[start] |= DECIDED
@@ -444,13 +445,13 @@ def find_matches(
     patience: int,
     keeping: Keeping,
 ) -> tuple[MatchArrays, int, int]:
-    """Return the matches that are decided with what is kept, how it ended, and the row where it did.
+    """Return the decided matches with the rows to keep, the outcome of the search, and the row where it ended.
 
     `following` is `next_of` the negated symbol, empty if there is none. Starts that are decided are marked as `done`.
-    Where a key has `many` rows it is first found out from where a match can end in time, so that searches that lead
-    nowhere are short. One search takes at most `limit` steps, and those of a key `a_row` for each row more. A search
-    of more steps than `patience` remembers where it failed. The kernels allocate nothing: they stop where there is no
-    room, and go on with more.
+    If a key has `many` rows, the kernels first compute from which rows a match can end in time, so that hopeless
+    searches are short. One search takes at most `limit` steps, and those of a key at most `a_row` more for each row. A
+    search with more steps than `patience` remembers where it failed. The kernels do not allocate memory: they stop when
+    an array is full, and continue with a larger one.
     """
     count, states = len(rows.times), len(automaton.symbol)
     plain = machine.code_starts[-1] == 0
@@ -501,7 +502,7 @@ def _larger(array: Any, size: int) -> Any:
 
 @compiled
 def replay(first, length, flat, symbol, machine, slots, every):  # type: ignore[no-untyped-def]
-    """Return what registers hold at the end of each match, or at every row of it, and whether no sum overflowed."""
+    """Return the registers at the end of each match, or at every row of it, and whether no sum overflowed."""
     registers = len(machine.kinds)
     count = len(flat) if every else len(first)
     whole = np.empty((count, registers), np.int64)

@@ -1,4 +1,4 @@
-"""Patterns looked for in a stream, as a user asks for them."""
+"""The options of a search for a pattern."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _AFTER = re.compile(
     re.IGNORECASE,
 )
 _TIE = re.compile(r"(\w+|`.+`)(?: +(ASC|DESC))?", re.IGNORECASE)
-# What the result has a row for; the last: also rows that no match has.
+# Which rows the result has; the last one also includes rows without a match.
 ROWS = ("one", "all", "all omit empty", "all with unmatched")
 _SKIP = "write 'skip past last row', 'skip to next row', 'skip to first X' or 'skip to last X'"
 
@@ -37,15 +37,15 @@ class MatchSpec(WithIdle):
 
     time: str = option("The event-time column.")
     key: Keys = option(
-        "The column, or columns, within whose values the pattern is looked for; null is a value like others. None: in "
-        "the stream as a whole, on one worker.",
+        "The column, or columns, of the key: the pattern is searched among the rows of each key; null is a value like "
+        "others. None: in the stream as a whole, on one worker.",
         default=None,
     )
     pattern: str = option(
         "Symbols, each standing for one row, and how they follow each other: ``A B`` one after the other, ``A | B``, "
         "``(A B)``, ``A? A* A+ A{n} A{n,} A{n,m}`` and their reluctant forms (``A*?``), ``PERMUTE(A, B)``, ``{- A -}`` "
-        "for rows that are left out of the result's rows, ``()`` for no row, ``^`` before the first row of a key, "
-        "``$`` behind the last, and as the last part ``!A``: no A follows within the time."
+        "for rows that are left out of the result, ``()`` for no row, ``^`` before the first row of a key, "
+        "``$`` after the last row, and as the last part ``!A``: no A follows within the time."
     )
     define: Mapping[str, str] | None = option(
         "The condition of each symbol, a SQL predicate on the row and on earlier rows of the match: ``price > 10``, "
@@ -54,42 +54,43 @@ class MatchSpec(WithIdle):
     )
     measures: Mapping[str, str] | None = option(
         "The columns of the result, SQL expressions over the rows of a match: ``first(A.ts)``, ``last(B.price)``, "
-        "``count(*)``, ``avg(A.price)``. None: the key alone, or all columns of the rows.",
+        "``count(*)``, ``avg(A.price)``. None: only the key, or all columns of the rows.",
         default=None,
     )
     subsets: Mapping[str, Sequence[str]] | None = option(
         "Names for several symbols together: ``{'AB': ['A', 'B']}``.", default=None
     )
     within: Duration | None = option(
-        "The last row of a match is at most so long after its first. Needed unless every match has one row, since rows "
-        "would be kept for ever.",
+        "The longest time from the first to the last row of a match. Needed unless every match has one row: otherwise "
+        "rows would be stored for ever.",
         default=None,
     )
     after: str = option(
-        "Where to look for the next match: ``'skip past last row'``, ``'skip to next row'``, ``'skip to first X'`` or "
-        "``'skip to last X'``.",
+        "Where the search for the next match starts: ``'skip past last row'``, ``'skip to next row'``, ``'skip to "
+        "first X'`` or ``'skip to last X'``.",
         default="skip past last row",
     )
     rows: RowsPerMatch = option(
         "``'one'`` row per match, with the key and the measures; or ``'all'`` rows of a match, with all their columns "
-        "and the measures so far (with FINAL: of the whole match). A match without rows has one, the row where it is. "
-        "``'all omit empty'`` leaves those out; ``'all with unmatched'`` also gives the rows that no match has.",
+        "and the measures so far (with FINAL: of the whole match). A match without rows has one, the row at its "
+        "position. ``'all omit empty'`` leaves these out; ``'all with unmatched'`` also returns the rows without a "
+        "match.",
         default="one",
     )
     ties: Sequence[str] = option(
-        "Columns that order rows of one time, before their content does: ``['price DESC', 'id']``; null is the least.",
+        "Columns that order rows of one time: ``['price DESC', 'id']``, then their content does; null is the least.",
         default=(),
     )
     forget: Duration | None = option(
-        "For patterns that look before the first row of a match (``prev``, ``^``), behind the last of a key (``$``) or "
-        "number matches: after so long without a row a key ends and begins anew, and nothing is kept of it. None: the "
-        "last rows of every key are kept for ever.",
+        "For patterns that read rows before the first row of a match (``prev``, ``^``), the end of a key (``$``) or "
+        "match numbers: after this long without a row a key ends and starts again, and its rows are removed. None: the "
+        "last rows of every key are stored for ever.",
         default=None,
     )
     lateness: Latenesses = option(LATENESS_TEXT, default=None)
     idle: Duration | None = option(
-        "When the stream has been silent for so long, judged by the batches' timestamps, rows that wait to be in order "
-        "are looked at; rows that come later with older times are late. None: they wait for the next row.",
+        "Once the stream has been silent for this long, measured by the batches' timestamps, rows that wait to be in "
+        "order are released; rows that come later with older times are late. None: they wait for the next row.",
         default=None,
     )
 
@@ -110,8 +111,8 @@ class MatchSpec(WithIdle):
             raise OptionError(f"rows={self.rows!r}: write {', '.join(map(repr, ROWS[:-1]))} or {ROWS[-1]!r}")
         if self.rows == ROWS[-1] and any(automaton.excluded):
             raise OptionError(
-                f"rows={self.rows!r}: a row that {{- -}} leaves out would be neither in a match nor in none; write "
-                "'all', or the pattern without {- -}"
+                f"rows={self.rows!r}: a row that {{- -}} leaves out would be neither matched nor unmatched; "
+                "write 'all', or the pattern without {- -}"
             )
         self._check_names(pattern)
         self.order_of_ties()
@@ -123,11 +124,13 @@ class MatchSpec(WithIdle):
         shown = ", ".join(pattern.symbols)
         for option_, names in (("define", self.define), ("measures", self.measures), ("subsets", self.subsets)):
             if not isinstance(names or {}, Mapping) or not all(isinstance(name, str) for name in names or {}):
-                raise OptionError(f"{option_}={names!r}: write a dict by name")
+                raise OptionError(f"{option_}={names!r}: write a dict with names as keys")
             folded = [name.upper() for name in names or {}]
             twice = [name for name in names or {} if folded.count(name.upper()) > 1]
             if twice:
-                raise OptionError(f"{option_}: {twice[0]!r} is there twice, however it is written; leave one out")
+                raise OptionError(
+                    f"{option_}: {twice[0]!r} is there twice, and names are case-insensitive; leave one out"
+                )
         if not self.measures and self.rows == "one" and not self.key:
             raise OptionError(
                 f"measures={self.measures!r}: the result would have no column; write at least one, such as "
@@ -151,8 +154,8 @@ class MatchSpec(WithIdle):
             if automaton.single and pattern.negated is None and (self.forget or not automaton.anchors & AT_END):
                 return None
             raise OptionError(
-                f"within=None: rows of {self.pattern!r} would be kept for ever; write how long a match may take, such "
-                "as '5 minutes'"
+                f"within=None: rows of {self.pattern!r} would be stored for ever; write how long a match may take, "
+                "such as '5 minutes'"
             )
         micros = parse_duration(self.within, "within")
         if micros < 0:
@@ -175,13 +178,13 @@ class MatchSpec(WithIdle):
         return tuple(out)
 
     def forget_us(self, longest: int, *, needed: bool) -> int | None:
-        """Return after how many microseconds without a row a key begins anew."""
+        """Return after how many microseconds without a row a key starts again."""
         if self.forget is None:
             return None
         if not needed:
             raise OptionError(
-                f"forget={self.forget!r}: nothing is kept of a key beside its open matches, since no expression looks "
-                "before them; leave it out"
+                f"forget={self.forget!r}: only open matches of a key are stored, since no expression reads rows before "
+                "them; leave it out"
             )
         micros = parse_duration(self.forget, "forget")
         if micros < longest:
@@ -208,10 +211,12 @@ class MatchSpec(WithIdle):
             )
         last = match[3].lower() == "last"
         if automaton.can_match(numbers):
-            raise OptionError(f"after={self.after!r}: a match may have no {symbol}; skip to one that it must have")
+            raise OptionError(
+                f"after={self.after!r}: a match may have no {symbol}; skip to a symbol that every match has"
+            )
         if automaton.can_match(numbers if last else (), after=numbers):
             raise OptionError(
-                f"after={self.after!r}: that may be the first row of the match, from which the same match would be "
+                f"after={self.after!r}: this may be the first row of the match, from which the same match would be "
                 "found again; skip to next row, or to another symbol"
             )
         return (TO_LAST if last else TO_FIRST), sum(1 << number for number in set(numbers))

@@ -1,4 +1,4 @@
-"""Turning combinations of rows of many streams into result batches of bounded size.
+"""Turns combinations of rows of many streams into result batches of bounded size.
 
 A row is named by a *place*: the number of its run in the stream's `RunList`, and its position there.
 """
@@ -44,7 +44,7 @@ class RunList(Protocol):
 
 @dataclass(frozen=True)
 class OneRun:
-    """All rows of a stream as the run of number 0; nothing searches it, so hashes are there for tallies alone."""
+    """All rows of a stream as run number 0; it is never searched, so hashes are used for tallies only."""
 
     rows: pa.RecordBatch
     hashes: npt.NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
@@ -56,7 +56,7 @@ class OneRun:
 
 
 class MultiEmitter:
-    """Collects combinations of one batch and lets them go in pieces."""
+    """Collects combinations of one batch and releases them in pieces."""
 
     def __init__(
         self, join: MultiJoin | WindowJoin, runs: Sequence[RunList], tally: Tally | None = None, *, stamps: bool = False
@@ -72,7 +72,7 @@ class MultiEmitter:
         self.results = 0
 
     def emit(self, places: list[Places]) -> Iterator[pa.RecordBatch]:
-        """Take combinations, one array of places a stream; yield full pieces."""
+        """Take combinations, one array of places per stream; yield full pieces."""
         if not len(places[0]):
             return
         total = np.cumsum(sum(self._row_sizes(stream, at) for stream, at in enumerate(places)))

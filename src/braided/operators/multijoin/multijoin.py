@@ -1,21 +1,21 @@
 """The join of many streams on a common key, as an operator.
 
-Every combination of one row from each stream with equal keys and ``max(t) - min(t) <= within`` comes out once: when
+Every combination of one row from each stream with equal keys and ``max(t) - min(t) <= within`` is returned once: when
 the last of its rows arrives, in the batch of that row. State expires after the whole batch has probed.
 
 *Routing that changes.* Copies that only probe, as two streams have them, are not enough: if x is stored under an older
 assignment and y under a newer one, a third row z meets x in one worker and y in another. So a row is stored under
-*every* assignment that is alive when it arrives, and marked where that is not the newest. A combination counts only
+*every* assignment that is alive when it arrives, and marked under all but the newest one. A combination counts only
 under the newest assignment of its earliest batch:
 
 ```
- assignment a   x primary   y copy   z copy      all three meet; x is the earliest and is primary here: counted
+ assignment a   x primary   y copy   z copy      all three meet; x is the earliest, and primary here: counted
  assignment b               y primary  z primary  x is not here: nothing to count
 ```
 
 *Why it is exact:* rows of one batch and key have the same assignments. The newest of the earliest batch stays alive as
-long as its rows can match, so all later rows of the combination are stored there too. And it is one assignment, in
-which the rows meet in one worker, so no other counts the combination again.
+long as its rows can match, so all later rows of the combination are stored there too. Within this one assignment
+the rows meet in one worker, so no other worker counts the combination again.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class MultiJoin(KeyedInputs):
     learned: tuple[Lateness | None, ...]
     idle: int | None = None
     adaptive: bool = False
-    """Whether the routing may change: 4 bytes more a stored row."""
+    """Whether the routing may change: costs 4 bytes more per stored row."""
 
     @property
     def options(self) -> Json:
@@ -74,7 +74,7 @@ class MultiJoin(KeyedInputs):
 
     @property
     def by_hash(self) -> bool:
-        """See `stores_by_hash`. With stamps, stored rows are others than those that came."""
+        """See `stores_by_hash`. With stamps, stored rows differ from the rows that came."""
         return not self.adaptive
 
     @property
@@ -87,7 +87,8 @@ class MultiJoin(KeyedInputs):
         wide = any(len(grid.columns) > 1 for grid in table.grids.values())
         if wide or not (self.adaptive or table.plain):
             raise BraidedError(
-                f"routing table {table.version}: not one of a join of many streams; give another control directory"
+                f"routing table {table.version}: does not belong to a join of many streams; give another control "
+                "directory"
             )
         return super().admit(side, rows, table)
 

@@ -1,4 +1,4 @@
-"""Finding the new combinations of a batch: partial ones grow by one stream at a time, in pieces of bounded size.
+"""Finds the new combinations of a batch: partial ones grow by one stream at a time, in pieces of bounded size.
 
 ```
  new rows of stream 0 -> with rows of stream 1 -> with rows of stream 2 -> results
@@ -23,7 +23,7 @@ from braided.operators.join.stored import JoinState
 from braided.operators.multijoin.combination_emitter import MultiEmitter, Places, place_of, times_at
 from braided.operators.multijoin.span_kernels import match_spans, narrowed, time_ranges
 
-# Decoded runs of one stream that stay at hand while a batch is joined; others are decoded again.
+# The number of decoded runs of one stream that stay in memory while a batch is joined; others are decoded again.
 _HELD_BYTES = 128 << 20
 
 
@@ -69,7 +69,7 @@ class StreamRuns:
 
 @dataclass(frozen=True)
 class Partial:
-    """Combinations of rows of some streams, sorted by hash: the times a further row may have, and each row's place."""
+    """Combinations of rows of some streams, sorted by hash: the times that a further row may have, and their places."""
 
     hashes: UInt64s
     first: Times
@@ -83,7 +83,7 @@ class Partial:
 
 
 class Combiner:
-    """Joins the new rows of a batch with each other and with what is stored.
+    """Joins the new rows of a batch with each other and with stored rows.
 
     A combination is counted by the first stream, in order, that has a new row in it: streams before that one have
     stored rows only, streams after it stored and new ones.
@@ -110,7 +110,7 @@ class Combiner:
             yield from self._grow(partial, others, starting)
 
     def _with_a_match(self, partial: Partial, stream: int, starting: int) -> Partial:
-        """Leave out rows for which a stream has nothing, before others multiply them."""
+        """Leave out rows without a match in some stream, before other streams multiply them."""
         matched = np.zeros(len(partial.hashes), np.bool_)
         for _, rows, _, _ in self._matches(partial, stream, starting):
             matched[rows] = True
@@ -124,7 +124,7 @@ class Combiner:
             yield from self._grow(longer, rest[1:], starting)
 
     def _matches(self, partial: Partial, stream: int, starting: int) -> Iterator[tuple[int, Index, Index, Index]]:
-        """Yield (number of a run, combinations, their first match in it, how many they have)."""
+        """Yield (number of a run, combinations, their first match in it, their number of matches)."""
         if not len(partial.hashes):
             return
         for number, run in self._streams[stream].meeting(partial, new=stream > starting):

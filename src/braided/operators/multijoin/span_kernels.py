@@ -46,7 +46,7 @@ def match_spans(
     starts: Index,
     counts: Index,
 ) -> int:
-    """Write the combinations with matches in a run to `rows`, their first match to `starts`, how many to `counts`.
+    """Write the combinations with matches in a run to `rows`, their first match to `starts`, their number to `counts`.
 
     A match has the combination's hash and a time from its first to its last. Both are sorted by hash, so that
     combinations of one key share the search for it. Returns the number of combinations with matches.

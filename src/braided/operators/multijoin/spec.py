@@ -1,4 +1,4 @@
-"""The join of many streams on a common key, as a user asks for it."""
+"""The options of a join of many streams on a common key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_STREAMS = 8
 
 
 def check_streams(streams: object) -> int:
-    """Refuse what is not a list of 2 to 8 streams; return how many there are."""
+    """Return the number of streams; refuse anything but a list of 2 to 8."""
     if not isinstance(streams, list | tuple):
         raise OptionError(f"streams: give a list of streams, not a {type(streams).__name__}")
     if not 2 <= len(streams) <= MOST_STREAMS:
@@ -42,13 +42,13 @@ class MultiJoinSpec(WithLateness, WithLateRows, WithBudget):
         "The event-time column, or one for each stream. TIMESTAMP everywhere, or TIMESTAMP_NTZ everywhere."
     )
     within: Duration = option(
-        'How far apart the earliest and the latest row of a combination may be, ``"10 seconds"``.'
+        'How far apart the earliest and the latest row of a combination may be, such as ``"10 seconds"``.'
     )
     suffixes: Sequence[str] | None = option(
         'Appended to column names that clash, one for each stream. Default: ``("", "_2", "_3", ...)``.', default=None
     )
     partition: Literal["auto", "hash"] = option(
-        '``"auto"`` hashes keys and, where the routing adapts, splits the first stream of a hot key over workers and '
+        '``"auto"`` hashes keys and, if the routing adapts, splits the first stream of a hot key over workers and '
         'copies the others to each: put the stream with the most rows first. ``"hash"`` only hashes.',
         default="auto",
     )

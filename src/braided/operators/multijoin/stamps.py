@@ -1,4 +1,4 @@
-"""Stamps: in which batch a stored row arrived, and whether it is stored under the newest assignment of that batch.
+"""Stamps: the batch in which a stored row arrived, and whether it is stored under the newest assignment of that batch.
 
 A stamp is the number of the batch, as its worker counts them from 1, negative for a copy under an older assignment.
 """
@@ -25,7 +25,7 @@ Stamps = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class StampedStreams:
-    """A join's streams as they are stored: every row with its stamp in a last column."""
+    """A join's streams in their stored form: every row has its stamp in a last column."""
 
     join: MultiJoin
 

@@ -32,7 +32,7 @@ def build_order(spec: OrderSpec, streams: tuple[Stream, ...], setting: EngineFea
     added += [ComputedColumn(LATE, pa.bool_())] if operator.flagged else []
     for column in added:
         if column.name in [name.lower() for name in schema.names]:
-            raise OptionError(f"column {column.name!r}: the result has one of that name; rename it")
+            raise OptionError(f"column {column.name!r}: the result already has a column of that name; rename it")
     watermark_delays = tuple(
         max(stream.marks_of(time).watermark_delay, least(rule)) for stream, rule in zip(streams, rules, strict=True)
     )

@@ -1,12 +1,12 @@
-"""The ordering operator: rows wait until nothing before them can come, and leave in order of event time.
+"""The ordering operator: rows wait until no earlier row can come, and are returned in order of event time.
 
 ```
  rows of one or several inputs -> ordering stage (K) -> by (time, input, content) -> results
-             later than what has left, or given up ---> flagged, dropped or aside -> results
+             late, or discarded from quarantine ------> flagged, dropped or aside -> results
 ```
 
-With one input this is K-slack; with several it is StreamCloud's transparent input merger. A row leaves when its time
-is before the clock minus K of every input that is not idle.
+With one input this is K-slack; with several it is StreamCloud's transparent input merger. A row is returned when its
+time is before the clock minus K of every input that is not idle.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from braided.time.lateness import Lateness
 from braided.time.stream_clock import lateness_options
 
 SEQ, LATE = "seq", "late"
-# What leaves at a time.
+# The limits of a piece.
 _PIECE_ROWS = 1 << 18
 _PIECE_BYTES = 8 << 20
 
@@ -51,7 +51,7 @@ class OrderOperator:
     hasher: KeyHasher
     lateness: tuple[int | Lateness, ...]
     flagged: bool
-    """Whether late rows leave, marked; else they are counted and dropped."""
+    """Whether late rows are returned, with a mark; else they are counted and dropped."""
     idle: int | None = None
 
     @property
@@ -119,10 +119,10 @@ class OrderOperator:
         )
 
     def _missed(self, work: Work, stage: OrderingStage) -> list[int] | None:
-        """Return how many rows of each input come too late, where a recall target asks; None where no worker sees all.
+        """Return how many rows of each input come too late, for a recall target; None if no worker sees all rows.
 
-        Without a key worker 0 has all rows, and its K is the only one that counts. With keys the workers have let go
-        different rows, yet all must learn the same K: they go by what all routers tell all of them.
+        Without a key worker 0 has all rows, and its K is the only one that counts. With keys the workers have released
+        different rows, but all must learn the same K: they use what the routers report to all of them.
         """
         targets = [rule for rule in self.lateness if isinstance(rule, Lateness) and rule.recall is not None]
         if self.key or work.worker or not targets:
@@ -137,7 +137,7 @@ class OrderOperator:
 
 
 class _Numbering:
-    """Turns kept rows into results."""
+    """Turns ordered rows into results."""
 
     def __init__(self, ordering: OrderOperator, next_: int) -> None:
         self._ordering = ordering
@@ -159,7 +159,7 @@ class _Numbering:
 
 
 def _pieces(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cut rows in halves until each part is small; all rows of one moment come together, however many and large."""
+    """Cut rows in halves until each part is small; rows of one time may be many and large."""
     if rows.num_rows > 1 and (rows.num_rows > _PIECE_ROWS or rows.nbytes > _PIECE_BYTES):
         middle = rows.num_rows // 2
         yield from _pieces(rows.slice(0, middle))

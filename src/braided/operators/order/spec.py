@@ -1,4 +1,4 @@
-"""Streams put in order of event time, as a user asks for it."""
+"""The options of putting streams in order of event time."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ class OrderSpec(WithLateness):
     inputs: int = 1
     time: str = option("The event-time column.")
     key: Keys = option(
-        "The column, or columns, within whose values rows are put in order. None: the stream as a whole, on one "
+        "The column, or columns, of the key: rows are put in order for each key. None: the stream as a whole, on one "
         "worker, with a gap-free column ``seq``.",
         default=None,
     )
     late: Late = option(
-        'What happens to a row that comes after later ones have left: ``"flag"`` sends it on at once with '
-        '``late=True`` in a further column, ``"drop"`` counts and drops it, ``"side"`` makes the result a pair, the '
-        "ordered rows and the late ones. (Two queries over the pair read the source twice; to write both from one "
+        'What happens to a row that comes after later rows were returned: ``"flag"`` returns it at once with '
+        '``late=True`` in a further column, ``"drop"`` drops and counts it, ``"side"`` returns a pair, the ordered '
+        "rows and the late rows. (Two queries over the pair read the source twice; to write both from one "
         'query, use ``"flag"`` and split in `foreachBatch`.)',
         default="flag",
     )
     idle: Duration | None = option(
-        "An input that has been silent for so long, judged by the batches' timestamps, no longer holds the others "
-        "back; should it return with older rows, they are late. If all are silent, what waits leaves; on Spark, where "
-        "no batch runs then, only if this is written. None: they always wait.",
+        "Once an input has been silent for this long, measured by the batches' timestamps, the other inputs no longer "
+        "wait for it. If it returns with older rows, they are late. Once all inputs are silent, waiting rows are "
+        "released; on Spark, where no batch runs then, only if this option is given. None: inputs always wait.",
         default=DEFAULT_IDLE,
     )
 

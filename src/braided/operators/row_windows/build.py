@@ -23,12 +23,12 @@ def build_row_windows(spec: RowWindowsSpec, streams: tuple[Stream, ...], setting
     values = tuple(_value(name, *called, stream) for name, called in spec.called().items())
     for value in values:
         if value.name.lower() in [name.lower() for name in (*keys, time)]:
-            raise OptionError(f"{value.name}=: the result has a column of that name already; choose another")
+            raise OptionError(f"{value.name}=: the result already has a column of that name; choose another")
     marks = stream.marks_of(time)
     rule = marks.waiting_lateness(one_lateness(spec.lateness))
     windows = RowWindows(stream.schema, time, keys, spec.rows, spec.slide, values, spec.forget_us())
     meaning: Json = {"rows": spec.rows, "every": spec.slide, "forget": spec.forget_us()}
-    # A window's first row may be of any age: its time has no marks that another operator could rely on.
+    # A window's first row may have any age, so its time has no marks.
     columns: list[Column] = [InputColumn(name, 0, name) for name in (*keys, time)]
     columns += [ComputedColumn(value.name, value.type, nullable=True) for value in values]
     return Plan(

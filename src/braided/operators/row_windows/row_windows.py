@@ -2,11 +2,11 @@
 
 ```
  rows of a key      1 2 3 4 5 6 7 8 ...      windows of 4 rows that begin every 2 rows
-                   [1 2 3 4] 5               leaves with row 5, which exceeds it
+                   [1 2 3 4] 5               is returned with row 5, which exceeds it
                        [3 4 5 6] 7           with row 7; rows 1 and 2 are not needed any more
 ```
 
-A window leaves when a row comes that exceeds it, and has the time of its first row, as the paper says.
+A window is returned when a row comes that exceeds it, and has the time of its first row, as in the paper.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class RowValue:
 
 @dataclass(frozen=True)
 class RowWindows:
-    """Finds the windows of each key that a further row exceeds, and makes results of them.
+    """Finds the windows of each key that a further row exceeds, and turns them into results.
 
-    Cost: for ``min``, ``max`` and sums of doubles so many steps a row as windows have it, else one. State: of each key
-    at most a window's rows.
+    Cost: for ``min``, ``max`` and sums of doubles one step per row and window that has the row, else one per row.
+    State: of each key at most the rows of one window.
     """
 
     kind: ClassVar[str] = "row_windows"
@@ -64,7 +64,7 @@ class RowWindows:
     every: int
     values: tuple[RowValue, ...]
     forget: int | None = None
-    """After so many microseconds without a row the rows of a key are forgotten."""
+    """After this many microseconds without a row, the rows of a key are forgotten."""
 
     @cached_property
     def output(self) -> pa.Schema:
@@ -74,7 +74,7 @@ class RowWindows:
 
     @cached_property
     def read(self) -> list[str]:
-        """The columns that are needed of every row, in order."""
+        """The columns that the search reads, in order."""
         names = {self.time, *(value.source for value in self.values)}
         return [name for name in self.schema.names if name in names]
 
@@ -92,7 +92,7 @@ class RowWindows:
         needed = begins + counts * self.every
         ends = bounds[1:] - 1
         if self.forget is not None:
-            # No row can come soon enough any more. That holds for all but the last rows of a key in any case.
+            # No row can come soon enough any more. For all but the last row of a key this always holds.
             needed = np.where(sorted_rows.times[ends] < self.expired(horizon), bounds[1:], needed)
         places = np.arange(len(sorted_rows.times))
         stays = places >= np.repeat(needed, sizes)
@@ -100,10 +100,10 @@ class RowWindows:
         return Decided(Matches(first, np.full(len(first), self.rows), np.empty(0, np.int32)), stays, opens)
 
     def _bounds(self, sorted_rows: Sorted) -> Index:
-        """Return where the rows of keys begin, also those after a time in which a key was forgotten."""
+        """Return where the rows of keys begin, and where they restart after a key was forgotten."""
         if self.forget is None or not len(sorted_rows.times):
             return sorted_rows.bounds
-        times = sorted_rows.times.view(np.uint64)  # so that times may be as far apart as there are
+        times = sorted_rows.times.view(np.uint64)  # so that no difference overflows
         gaps = times[1:] - times[:-1] > np.uint64(self.forget)
         return np.union1d(sorted_rows.bounds, np.flatnonzero(gaps) + 1)
 
@@ -145,18 +145,20 @@ class RowWindows:
         if pa.types.is_floating(column.type):
             return sum_ranges(_filled(column, pa.float64()), valid, first, past, 0)
         numbers = _filled(column, pa.int64())
-        # In two halves, so that a sum is wrong nowhere and too large only where it does not fit.
+        # In two halves, so that no sum is wrong, and one that does not fit is detected.
         high, low = whole_sums(numbers >> 32, first, past), whole_sums(numbers & 0xFFFFFFFF, first, past)
         high += low >> 32
         if (np.abs(high + 0.5) > 2.0**31).any() and value.kind == "sum":
-            raise BraidedError(f"{value.name}: sum({value.source}) of a window does not fit 64 bits")
+            raise BraidedError(
+                f"{value.name}: sum({value.source}) of a window does not fit 64 bits; cast the column to double before"
+            )
         if value.kind == "avg":
             return high.astype(np.float64) * 2.0**32 + (low & 0xFFFFFFFF)
         return (high << 32) | (low & 0xFFFFFFFF)
 
 
 def _keys(column: pa.Array[Any]) -> Index:
-    """Return whole numbers that compare as values do; any for a null."""
+    """Return whole numbers that compare as values do; any number for a null."""
     if pa.types.is_floating(column.type):
         return ordered(_filled(column, pa.float64()))
     if pa.types.is_date32(column.type):

@@ -1,4 +1,4 @@
-"""Aggregates over windows of a number of rows, as a user asks for them (StreamCloud, II.A)."""
+"""The options of aggregates over windows of a number of rows (StreamCloud, II.A)."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ class RowWindowsSpec(Spec):
 
     time: str = option("The event-time column.")
     key: Keys = option(
-        "The column, or columns, within whose values rows are counted; null is a value like others. None: the stream "
-        "as a whole, on one worker.",
+        "The column, or columns, of the key: rows are counted for each key; null is a value like others. None: the "
+        "stream as a whole, on one worker.",
         default=None,
     )
     rows: int = option("How many rows a window has.")
     every: int | None = option(
-        "How many rows later the next window begins, at most `rows`. None: where the one before ends.", default=None
+        "How many rows later the next window begins, at most `rows`. None: where the previous one ends.", default=None
     )
     values: Mapping[str, str] = option(
         "The columns of the result: ``count(*)``, and ``count``, ``sum``, ``avg``, ``min`` or ``max`` of a column: "
         "``{'mean': 'avg(price)'}``."
     )
     forget: Duration | None = option(
-        "After so long without a row the rows of a key are forgotten, and its next row begins a new window. None: "
+        "After this long without a row the rows of a key are removed, and its next row begins a new window. None: "
         "never; then state grows with the number of keys.",
         default=None,
     )
@@ -74,7 +74,7 @@ class RowWindowsSpec(Spec):
             raise OptionError(f"values={self.values!r}: write at least one, such as {{'n': 'count(*)'}}")
         names = [str(name).lower() for name in self.values]
         if len(set(names)) < len(names):
-            raise OptionError(f"values={dict(self.values)!r}: two have one name; name each once")
+            raise OptionError(f"values={dict(self.values)!r}: two have the same name; name each once")
         self.called()
         self.forget_us()
 
@@ -82,7 +82,7 @@ class RowWindowsSpec(Spec):
         """Return after how many microseconds without rows a key is forgotten; None for never."""
         micros = None if self.forget is None else parse_duration(self.forget, "forget")
         if micros is not None and micros <= 0:
-            raise OptionError(f"forget={self.forget!r}: write a duration of more than nothing, or None")
+            raise OptionError(f"forget={self.forget!r}: write a duration above zero, or None")
         return micros
 
     def called(self) -> dict[str, tuple[str, str | None]]:

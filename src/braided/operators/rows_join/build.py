@@ -17,15 +17,15 @@ from braided.time.resolve import least, resolve_idle, resolve_rules
 
 
 def build_rows_join(spec: JoinSpec, streams: tuple[Stream, ...], predicate: Predicate | None, why: str) -> Plan:
-    """Return the plan of a join with ``rows=``. `why` only the runtime can evaluate the predicate, where it can."""
+    """Return the plan of a join with ``rows=``. `why`: the reason if only the runtime can evaluate the predicate."""
     if spec.where is not None and predicate is None:
         raise OptionError(
-            f"where={spec.where!r}: with rows= the join evaluates it itself, and only Spark can evaluate this ({why}); "
+            f"where={spec.where!r}: with rows= the join must evaluate it, but only Spark can evaluate this ({why}); "
             "filter the result instead, which gives the same rows"
         )
     names = find_names(streams, spec.on, spec.time)
     known = [stream.marks_of(time) for stream, time in zip(streams, names.times, strict=True)]
-    # Every row waits for the lateness of both streams: where that is learned it has no floor, as in `order`.
+    # Every row waits for the lateness of both streams: if it is learned it has no floor, as in `order`.
     resolved = resolve_rules(spec.lateness, 2, floor=0)
     rules = tuple(marks.waiting_lateness(rule) for marks, rule in zip(known, resolved, strict=True))
     window = Window(*spec.bounds, tuple(map(least, rules)))
@@ -39,7 +39,7 @@ def build_rows_join(spec: JoinSpec, streams: tuple[Stream, ...], predicate: Pred
         any_time=spec.any_time,
         forget=spec.forget_us,
     )
-    # Rows leave in order: the later row of a result is never before one that has left.
+    # Rows are returned in order: the later row of a result is never before one that was returned.
     ages = (0, 0) if spec.any_time else (max(0, window.hi), max(0, -window.lo))
     watermark_delays = tuple(
         max(marks.watermark_delay, least(rule)) + max(ages) for marks, rule in zip(known, rules, strict=True)
@@ -47,7 +47,7 @@ def build_rows_join(spec: JoinSpec, streams: tuple[Stream, ...], predicate: Pred
     columns = []
     for column in operator.columns:
         side, marks = column.side, None
-        # Without a window of time the earlier row may be of any age: nobody could rely on marks.
+        # Without a window of time the earlier row may have any age, so its time has no marks.
         if column.source == names.times[side] and not spec.any_time:
             watermark = watermark_after(known[side], watermark_delays[side])
             marks = TimeMarks(ages[side], watermark_delays[side], watermark)

@@ -90,7 +90,7 @@ def keep_last_rows(
     keep_end: bool,
     stays: Mask,
 ) -> None:
-    """Mark the rows that a row to come may meet: the last of each stream, from the earliest time on.
+    """Mark the rows that a later row may meet: the last of each stream, from the earliest time on.
 
     Parts of keys begin at `bounds`; only those that are the last of their key, and whose last row is not before
     `forgotten`, keep any. With `keep_end` these keep their last row too, which decides when they are forgotten.

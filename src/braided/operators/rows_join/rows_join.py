@@ -6,8 +6,8 @@
 ```
 
 Rows of both streams are in one order, that of (time, stream, content), in which left rows are first. A row meets the
-last rows of the other stream before it in this order, so that each pair is found once, with its later row. What is late
-was before rows that have left already, and takes no part.
+last rows of the other stream before it in this order, so that each pair is found once, with its later row. A late row
+belongs before rows that were already processed, and is not joined.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ Mask = npt.NDArray[np.bool_]
 class Merged(NamedTuple):
     """Rows of both streams in order of (key, time, stream).
 
-    order : places among left and then right rows. bounds : where keys begin. parts : the same, and where they begin
-    anew after having been forgotten. is_new : which rows were not stored before.
+    order : places among left and then right rows. bounds : where keys begin. parts : the same, and where they restart
+    after they were forgotten. is_new : which rows were not stored before.
     """
 
     order: Index
@@ -68,9 +68,9 @@ class RowsJoin(WindowJoin):
     last: tuple[int, int] = (1, 1)
     """How many left rows a right row meets, and how many right rows a left row meets."""
     any_time: bool = True
-    """Whether the window of time does not count."""
+    """Whether there is no window of time."""
     forget: int | None = None
-    """After so many microseconds without a row the rows of a key are forgotten."""
+    """After this many microseconds without a row, the rows of a key are forgotten."""
 
     @property
     def options(self) -> Json:
@@ -95,7 +95,7 @@ class RowsJoin(WindowJoin):
         self, work: Work, state: Json | None, blocks: Blocks, ranges: Ranges | None = None
     ) -> Generator[pa.RecordBatch, None, Outcome]:
         """Join the rows that are in order by now."""
-        assert ranges is None, "an aggregate begins in the workers of joins that decide pair by pair"
+        assert ranges is None, "only joins that decide pair by pair start an aggregate in their workers"
         old: Json = state or {"stage": None, "last": None}
         stage = OrderingStage(self, old["stage"], blocks, agreed=True)
         stage.take(work)
@@ -112,7 +112,7 @@ class RowsJoin(WindowJoin):
         )
 
     def answer_all(self, left: pa.RecordBatch, right: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield the results of rows that are all there. Precondition: all have a key and a time."""
+        """Yield the results of complete streams. Precondition: all rows have a key and a time."""
         lefts, rights = (
             self._keyed(side, in_order(Rows(rows), self.times_of(side, rows))[0].rows)
             for side, rows in enumerate((left, right))
@@ -120,7 +120,7 @@ class RowsJoin(WindowJoin):
         yield from self._pairs(Emitter(self), lefts, rights, self._merged(lefts, rights, 0, 0))
 
     def _pieces(self, stage: OrderingStage) -> Iterator[tuple[Keyed, Keyed, int]]:
-        """Yield rows of both streams, piece by piece, and the time before which all are there; the last may be none."""
+        """Yield rows of both streams, piece by piece, and the time before which all arrived; the last may be empty."""
         left, right = (self._keyed(side, Rows.none(schema).rows) for side, schema in enumerate(self.inputs))
         horizon: int | None = None
         for sides in stage.release():
@@ -133,7 +133,7 @@ class RowsJoin(WindowJoin):
     def _joined(
         self, emitter: Emitter, stored: OpenRows, left: Keyed, right: Keyed, horizon: int
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the pairs of new rows, and keep the last ones of each key."""
+        """Yield the pairs of new rows, and keep the last rows of each key."""
         new, among = np.concatenate([left.hashes, right.hashes]), len(left.hashes)
         for leaves, own in stored.touched(new, horizon):
             lefts, rights = left, right
@@ -147,7 +147,7 @@ class RowsJoin(WindowJoin):
             stored.replace(leaves, *self._kept(lefts, rights, merged, horizon))
 
     def _merged(self, left: Keyed, right: Keyed, old_left: int, old_right: int) -> Merged:
-        """Return rows of both streams in order, of which the first ones of each stream were stored before."""
+        """Return rows of both streams in order; the first ones of each stream were stored before."""
         among = left.rows.num_rows
         hashes = np.concatenate([left.hashes, right.hashes])
         times = np.concatenate([self.times_of(0, left.rows), self.times_of(1, right.rows)])
@@ -156,14 +156,14 @@ class RowsJoin(WindowJoin):
         is_new = order >= np.where(is_left, old_left, among + old_right)
         times, parts = times[order], bounds
         if self.forget is not None and len(order):
-            # Stored rows are all of one part, also where rows between them are not stored any more.
-            unsigned = times.view(np.uint64)  # so that times may be as far apart as there are
+            # Stored rows belong to one part, even if rows between them are no longer stored.
+            unsigned = times.view(np.uint64)  # so that no difference overflows
             gaps = is_new[1:] & (unsigned[1:] - unsigned[:-1] > np.uint64(self.forget))
             parts = np.union1d(bounds, np.flatnonzero(gaps) + 1)
         return Merged(order, hashes[order], times, is_left, is_new, bounds, parts)
 
     def _pairs(self, emitter: Emitter, left: Keyed, right: Keyed, merged: Merged) -> Iterator[pa.RecordBatch]:
-        """Yield what new rows meet, in pieces of bounded size."""
+        """Yield the pairs of new rows, in pieces of bounded size."""
         size = len(merged.order)
         starts, counts = np.zeros(size, np.int64), np.zeros(size, np.int64)
         is_left = merged.is_left
@@ -205,7 +205,7 @@ class RowsJoin(WindowJoin):
         return i[mask], j[mask]
 
     def _kept(self, left: Keyed, right: Keyed, merged: Merged, horizon: int) -> tuple[StoredRows, Mask, Index]:
-        """Return the rows that later ones may meet, and when to look at each again."""
+        """Return the rows that later rows may meet, and when to check each again."""
         parts, times = merged.parts, merged.times
         stays = np.zeros(len(times), np.bool_)
         keep_last_rows(
@@ -231,9 +231,9 @@ class RowsJoin(WindowJoin):
         return StoredRows(rows, merged.hashes[at], marks), np.ones(len(at), np.bool_), due
 
     def _due(self, times: Index, is_left: Mask, ends: Index) -> Index:
-        """Return when the horizon has passed rows that no row meets any more, of their key's last times.
+        """Return the horizon at which rows are checked for removal, from the last times of their keys.
 
-        That is half as long again after the fact, so that few blocks are read for it.
+        This is half as long again after no row can meet them, so that few blocks are read for it.
         """
         due = np.full(len(times), MAX_TIME, np.int64)
         if not self.any_time:
@@ -249,6 +249,6 @@ class RowsJoin(WindowJoin):
 
 
 def _later(times: Index, by: int) -> Index:
-    """Return later times, the last that there is where they would be after it."""
+    """Return times that are later by `by`, at most the largest time."""
     later: Index = times + np.minimum(min(by, MAX_TIME), MAX_TIME - np.maximum(times, 0))
     return later

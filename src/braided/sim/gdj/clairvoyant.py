@@ -1,7 +1,7 @@
-"""The clairvoyant: knows every future match, keeps what pays most; the upper limit that policies are measured by.
+"""The clairvoyant policy: it knows all future matches and keeps the best rows. It is the upper limit for policies.
 
-For benchmarks only. What a stored row will match depends on the events alone, not on what else is stored, so
-keeping a row from its event to one of its matches has a known gain and a known cost: events times one place.
+For benchmarks only. The matches of a stored row depend only on the events, not on other stored rows. So keeping a row
+from its event to one of its matches has a known gain and a known cost: the number of events times one place.
 Of each row the concave hull of matches over events is cut into segments of falling density::
 
     matches |        ___x         segments of one row: (1 match, 2 events), (2, 6), ...
@@ -9,8 +9,8 @@ Of each row the concave hull of matches over events is cut into segments of fall
             | x~
             +-------------- events since the row came
 
-Segments of all rows are taken by density, while their places are free. That plan is nearly optimal: `limit` is a
-bound that no policy can pass, the value of the plan were each place on sale at one price (Lagrange).
+Segments of all rows are taken by density, while their places are free. This plan is nearly optimal: `limit` is a bound
+that no policy can exceed, the value of the plan if every place had the same price (a Lagrange bound).
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ class Clairvoyant(Policy):
 
     @property
     def hooks(self) -> Hooks:
-        """Take a row's worth from its hint."""
+        """Use a row's hint as its credit."""
         return Hooks(newcomer=_newcomer)
 
     @property
     def hinted(self) -> bool:
-        """What is to come is in the hints."""
+        """The hints have the future."""
         return True
 
 
 @dataclass(frozen=True)
 class Future:
-    """A plan for a whole stream: the hints for `Clairvoyant`, the pairs it gives, a bound on what any gives."""
+    """A plan for a whole stream: the hints for `Clairvoyant`, its number of pairs, and an upper bound for any plan."""
 
     hints: Reals
     pairs: int
@@ -71,7 +71,7 @@ class Future:
 def foresee(events: Events, *, capacity: int, window: tuple[int, int], streams: int = 2) -> Future:
     """Plan which rows of a stream to keep and for how long, with one unified buffer.
 
-    Cost: about 20 ns a pair of the exact join and 1 us a segment; 32 bytes a segment.
+    Cost: about 20 ns per pair of the exact join and 1 us per segment; 32 bytes per segment.
 
     >>> keys = np.array([1, 2, 2, 2, 1], np.uint64)
     >>> events = Events(keys, np.arange(5), np.array([0, 0, 1, 1, 1], np.int8), keys, np.arange(5))
@@ -92,7 +92,7 @@ def foresee(events: Events, *, capacity: int, window: tuple[int, int], streams: 
     segments = np.empty((n, 4), np.int64)
     _segments(*arguments, segments)
     density = segments[:, 3] / (segments[:, 2] - segments[:, 1])
-    # A row's own segments fall in density, and a stable sort keeps their order where rounding makes them equal.
+    # A row's own segments have falling density, and a stable sort keeps their order if rounding makes them equal.
     ranking = np.argsort(-density, kind="stable")
     segments, density = segments[ranking], density[ranking]
     until = np.arange(len(codes), dtype=np.int64)
@@ -111,7 +111,7 @@ def _segments(
 ) -> tuple[int, int]:
     """Write (row, from event, to event, matches) per segment of each row's hull; return their number and all matches.
 
-    With no room in `out` it only counts.
+    With an empty `out` it only counts.
     """
     at = np.empty(longest + 1, np.int64)
     matches = np.empty(longest + 1, np.int64)
@@ -159,9 +159,9 @@ def _take(
     streams: Ints,
     ages: Ints,
 ) -> int:
-    """Take segments in order while every place of theirs is free; a tree holds the fullest place per range.
+    """Take segments in order while all their places are free; a tree has the most used places per range.
 
-    A second pass fills what is left: of a segment that did not fit, the matches that come before it gets full.
+    A second pass fills the rest: of segments that did not fit, it takes the matches before the buffer is full.
     """
     size = 1
     while size < len(until):

@@ -1,7 +1,8 @@
-"""The streams of the bounded-memory benchmark: the paper's generator, and real ones from a directory if it is there.
+"""The streams of the bounded-memory benchmark: the paper's generator, and real streams from a directory if it exists.
 
-Every data set is a sequence of events as a policy sees it, a window, and the mean number of rows in the windows of all
-streams together: rows x window / duration, as the paper counts ("based on the average arrival rate").
+A data set is a sequence of events in the order in which a policy sees them, a window, and the mean number of rows in
+the windows of all streams together: rows x window / duration, as the paper counts ("based on the average arrival
+rate").
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Data:
 
     @property
     def window(self) -> tuple[int, int]:
-        """The window as a buffer takes it."""
+        """The window in the form that a buffer takes."""
         return -self.within, self.within
 
     @property
@@ -45,11 +46,11 @@ class Data:
         return len(times) * min(1.0, self.within / max(1, int(times[-1] - times[0])))
 
     def first(self, rows: int) -> Data:
-        """Return the first rows alone."""
+        """Return only the first rows."""
         return replace(self, events=self.events.part(0, rows))
 
     def budget(self, share: float) -> int:
-        """The rows that a share of the windows' mean number is."""
+        """Return the number of rows for a share of the windows' mean number."""
         return max(self.streams, round(share * self.rows_in_windows))
 
 
@@ -63,7 +64,7 @@ def hashed(values: np.ndarray[Any, Any], seed: int = 0) -> np.ndarray[Any, np.dt
 
 
 def events_of(keys: Any, times: Any, streams: Any) -> Events:
-    """Return events in the sequence that a policy sees; a row's content is its number."""
+    """Return events in the order in which a policy sees them; a row's content is its number."""
     n = len(keys)
     numbers = np.arange(n)
     return sorted_events(
@@ -87,7 +88,7 @@ def synthetic(
     streams: int = 2,
     seed: int = 1,
 ) -> Data:
-    """Zipf-Pareto streams that share their bursts; `windows` of them follow one another."""
+    """Return Zipf-Pareto streams that share their bursts, `windows` windows long."""
     table = zipf_pareto(rows=rows, rate=1000, domain=domain, alpha=alpha, pareto=pareto, streams=streams, seed=seed)
     kind = "no correlation" if pareto is None else f"Pareto {pareto:g}"
     events = events_of(table["key"].to_numpy(), table["time"].cast("int64").to_numpy(), table["stream"].to_numpy())
@@ -95,9 +96,9 @@ def synthetic(
 
 
 def two_joins(*, rows: int, domain: int = 1000, alpha: float = 0.75, pareto: float | None = None) -> Data:
-    """Four streams that make two joins: 0 and 1 agree on what is popular, 2 and 3 have opposite ranks.
+    """Return four streams of two joins: 0 and 1 have the same popular keys, 2 and 3 have opposite ranks.
 
-    The keys of the two joins differ, so one buffer of four streams does both.
+    The keys of the two joins differ, so one buffer of four streams can run both.
     """
     parts = []
     for stream, (join, reverse) in enumerate([(0, False), (0, False), (1, False), (1, True)]):
@@ -114,7 +115,7 @@ def _micros(column: pa.ChunkedArray) -> Any:
 
 
 def trades(where: Path, *, by: str = "symbol", minutes: float = 2.0) -> Data:
-    """Two days of an exchange's tape over one another: by symbol, or buyers of one with sellers of the other."""
+    """Return two days of an exchange's tape as two streams: by symbol, or buyers of one with sellers of the other."""
     tables = [pq.read_table(where / f"trades_2024-07-{day}.parquet") for day in (16, 17)]
     columns = ("symbol", "symbol") if by == "symbol" else ("buyer", "seller")
     values = pa.concat_arrays([t[c].combine_chunks() for t, c in zip(tables, columns, strict=True)])
@@ -125,14 +126,14 @@ def trades(where: Path, *, by: str = "symbol", minutes: float = 2.0) -> Data:
 
 
 def dealt_trades(where: Path, *, streams: int, minutes: float = 2.0) -> Data:
-    """The trades of both days by symbol, dealt at random onto several streams."""
+    """Return the trades of both days by symbol, distributed at random to several streams."""
     data = trades(where, minutes=minutes)
     dealt = (data.events.contents >> np.uint64(33)) % np.uint64(streams)
     return replace(data, events=sorted_events(data.events._replace(streams=dealt.astype(np.int8))), streams=streams)
 
 
 def weather(where: Path, *, hours: float = 24.0, step: float = 0.1) -> Data:
-    """Dewpoints of the first quarter of two years over one another, in steps of a part of a degree."""
+    """Return dewpoints of the first quarter of two years as two streams, in steps of a part of a degree."""
     tables = [pq.read_table(where / f"weather_{year}_q1.parquet") for year in (2021, 2022)]
     tables = [t.filter(pc.is_valid(t["dewpoint_c"])) for t in tables]
     points = np.concatenate([np.round(t["dewpoint_c"].to_numpy() / step).astype(np.int64) for t in tables])

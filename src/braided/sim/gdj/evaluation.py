@@ -27,7 +27,7 @@ SHARE = 0.2
 
 @dataclass(frozen=True)
 class Setting:
-    """Where the real data is, if it is there, and how much to do."""
+    """The folder of the real data, if there is one, and how much to compute."""
 
     where: Path | None
     quick: bool
@@ -35,11 +35,11 @@ class Setting:
 
     @property
     def rows(self) -> int:
-        """Rows of a synthetic stream."""
+        """The number of rows of a synthetic stream."""
         return 40_000 if self.quick else 200_000
 
     def some(self, values: list[float]) -> list[float]:
-        """Return all values, or every third, the first among them."""
+        """Return all values, or every third one from the first on."""
         return values[::3] if self.quick else values
 
     def sets(self) -> list[Data]:
@@ -78,7 +78,7 @@ def tuning(setting: Setting) -> Figure:
 
 
 def buffer_size(setting: Setting) -> Figure:
-    """Figure 4: recall by the budget as a share of the windows' mean rows, with what the clairvoyant could have."""
+    """Figure 4: recall by the budget as a share of the windows' mean rows, with the limit of the clairvoyant policy."""
     shares = setting.some([0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0])
     panels = []
     for data in setting.sets():
@@ -125,7 +125,7 @@ def domain_size(setting: Setting) -> Figure:
 
 
 def unified(setting: Setting) -> Figure:
-    """Figure 6: two joins, one of streams that agree on what is popular, one of streams that do not."""
+    """Figure 6: two joins, one of streams with the same popular keys, one of streams with different ones."""
     panels = []
     for pareto in (None, 0.6):
         data = two_joins(rows=setting.rows, pareto=pareto)
@@ -142,7 +142,7 @@ def unified(setting: Setting) -> Figure:
 
 
 def several_streams(setting: Setting) -> Figure:
-    """Figure 7, left: one join of 2 to 5 streams, results being combinations of a row of each."""
+    """Figure 7, left: one join of 2 to 5 streams, whose results are combinations of one row of each."""
     numbers = [2.0, 3.0, 4.0] if setting.quick else [2.0, 3.0, 4.0, 5.0]
     names = ["GDJ", "PROB", "FIFO", "RAND", "RECENT"]
     series: dict[str, list[float]] = {name: [] for name in names}

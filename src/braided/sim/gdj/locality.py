@@ -1,4 +1,4 @@
-"""Where a stream's locality comes from: popularity over long times, or correlation over short ones (section 2).
+"""The sources of a stream's locality: popularity over long times, or correlation over short ones (section 2).
 
 Both make a key come back soon, that is, after few different others. A random permutation of the stream keeps the first
 and destroys the second, so comparing the trace with it separates the two::
@@ -25,7 +25,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Locality:
-    """Where a stream's locality comes from (section 2.1): compare `trace` with `permuted`.
+    """The sources of a stream's locality (section 2.1): compare `trace` with `permuted`.
 
     sizes : numbers of keys that a cache could hold.
     trace : share of rows whose key was among the last `size` different ones: the hit rate of such a cache.
@@ -45,7 +45,7 @@ class Locality:
 
 
 def locality(keys: npt.NDArray[np.int64], *, seed: int = 1) -> Locality:
-    """Report the locality of a sequence of keys. Cost: about a microsecond a row, in O(n log n).
+    """Return the locality of a sequence of keys. Cost: about a microsecond per row, in O(n log n).
 
     >>> report = locality(np.repeat(np.arange(50), 20))
     >>> report.sizes.tolist(), round(report.correlation, 1)
@@ -67,7 +67,7 @@ def locality(keys: npt.NDArray[np.int64], *, seed: int = 1) -> Locality:
 
 
 def stack_distances(keys: npt.NDArray[np.int64]) -> Ints:
-    """Return, per row, the different keys seen since its key was last seen; -1 where it was not seen before.
+    """Return, per row, the number of different keys since the last row with its key; -1 if there was none.
 
     >>> stack_distances(np.array([5, 5, 7, 9, 7, 5])).tolist()
     [-1, 0, -1, -1, 1, 2]

@@ -1,4 +1,4 @@
-"""What the figures of the bounded-memory benchmark share: policies by name, recall, the future, distortion."""
+"""The common part of the bounded-memory figures: policies by name, recall, the future, distortion."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def exact(data: Data) -> int:
     return _exact[key]
 
 
-_keep: list[Data] = []  # so that an id stays one array's
+_keep: list[Data] = []  # keeps arrays alive, so that ids stay unique
 
 
 def pairs(data: Data, policy: Policy, capacity: int, share: Share = "unified") -> int:
-    """Return the pairs that a policy finds with room for so many rows."""
+    """Return the number of pairs that a policy finds with room for `capacity` rows."""
     events = data.events
     if isinstance(policy, AGE) and policy.per_row:
         events = events._replace(hints=best_ages(data))
@@ -58,18 +58,18 @@ def pairs(data: Data, policy: Policy, capacity: int, share: Share = "unified") -
 
 
 def recall(data: Data, policy: Policy, capacity: int, share: Share = "unified") -> float:
-    """Return the pairs that a policy finds, over those of the exact join."""
+    """Return the pairs that a policy finds, divided by those of the exact join."""
     return pairs(data, policy, capacity, share) / max(1, exact(data))
 
 
 def limit(data: Data, capacity: int) -> float:
-    """Return the recall that no policy can pass, with the future known."""
+    """Return the recall that no policy can exceed, even if it knows the future."""
     future = foresee(data.events, capacity=capacity, window=data.window, streams=data.streams)
     return future.limit / max(1, future.exact)
 
 
 def best_ages(data: Data) -> Any:
-    """Return each row's own best age: where its matches so far over its age are most; 0 if it has none."""
+    """Return each row's own best age, at which its matches so far divided by its age are largest; 0 if it has none."""
     key = (id(data.events.keys), data.within)
     if key not in _hints:
         codes = np.unique(data.events.keys, return_inverse=True)[1]
@@ -121,9 +121,9 @@ def distortion(found: Any, wanted: Any) -> tuple[float, float]:
 
 
 def combinations(data: Data, policy: Policy, capacity: int) -> int:
-    """Return the rows of the join of all streams at once that the stored rows give.
+    """Return the number of results of the join of all streams that the stored rows give.
 
-    An event completes as many as the product, over the other streams, of the stored rows of its key.
+    An event completes as many results as the product, over the other streams, of the stored rows of its key.
     """
     events, n = data.events, data.streams
     buffer = make_buffer(capacity, policy, window=data.window, streams=n, results="combinations")

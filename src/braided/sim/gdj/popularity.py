@@ -40,7 +40,7 @@ def distances(setting: Setting) -> Figure:
 
 
 def best_ages(setting: Setting) -> Figure:
-    """Figure 2: the distribution of k_opt over keys: the age at which matches per unit of time kept are most."""
+    """Figure 2: the distribution of k_opt over keys: the age at which matches per unit of storage time are most."""
     panels = []
     for data in setting.sets():
         setting.tell(data.name)
@@ -58,7 +58,7 @@ def localities(setting: Setting) -> dict[str, Locality]:
 
 
 def hit_rates(report: Locality, share: float) -> tuple[float, float]:
-    """Return the hit rates, of the trace and permuted, of a cache for a share of the keys; between sizes, linear."""
+    """Return the hit rates, of the trace and permuted, of a cache for a share of the keys; linear between sizes."""
     size = share * report.sizes[-1] / 2
     return tuple(float(np.interp(size, report.sizes, curve)) for curve in (report.trace, report.permuted))  # type: ignore[return-value]
 

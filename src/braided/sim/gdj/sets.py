@@ -35,7 +35,7 @@ def data_sets(setting: Setting) -> list[Data]:
 
 
 def compare_sets(setting: Setting) -> list[dict[str, Any]]:
-    """Return, per data set, the recall of every policy, the limit, and the ratios that have a bar."""
+    """Return, per data set, the recall of every policy, the limit, and the ratios with a target."""
     out = []
     for data in data_sets(setting):
         capacity = data.budget(SHARE)
@@ -90,7 +90,7 @@ def sets_table(rows: list[dict[str, Any]]) -> str:
 
 
 def kernel_speed(setting: Setting) -> dict[str, Any]:
-    """Return rows a second of processor time, the best of three.
+    """Return rows per second of processor time, the best of three runs.
 
     1,000 keys, alpha 0.75, a 20,000-row buffer, 100,000-row windows, results counted.
     """

@@ -1,12 +1,12 @@
 """Streams with both sources of locality: Zipf popularity over long times, Pareto gaps over short ones.
 
-After the synthetic streams of the GreedyDual-Join paper (sections 2 and 5.1.1): the frequency of a key falls with
+As the synthetic streams of the GreedyDual-Join paper (sections 2 and 5.1.1): the frequency of a key falls with
 its rank as rank ** -alpha; the gaps between two arrivals of one key follow a Pareto distribution::
 
-    pareto=None   x    x   x x    x     x   x   x    x      evenly at random: no correlation
+    pareto=None   x    x   x x    x     x   x   x    x      uniformly at random: no correlation
     pareto=0.8    xxx x          x          xxxx xx         short gaps in bursts, and a few long ones
 
-How many rows a key has does not depend on `pareto`, so two streams that differ in it alone have one popularity.
+The number of rows of a key does not depend on `pareto`, so streams that differ only in it have the same popularity.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def zipf_pareto(
     Parameters
     ----------
     rows, rate:
-        How many, and how many of them a second, all streams together.
+        The number of rows, and of rows per second, of all streams together.
     domain, alpha:
-        Different keys, 0 the most frequent, and the skew of their popularity; 0 is even.
+        The number of keys, of which 0 is the most frequent, and the skew of their popularity; 0 is even.
     pareto:
-        The shape of the gaps between arrivals of a key: the smaller, the more they come in bursts. ``None``:
+        The shape of the gaps between arrivals of a key: the smaller, the more bursts. ``None``:
         no correlation at all.
     streams:
         Every arrival belongs to one of them at random: they share keys, popularity and bursts. Streams that
@@ -58,7 +58,7 @@ def zipf_pareto(
     pa.Table
         ``key`` (int64), ``stream`` (int8), ``time`` (timestamp, UTC, microseconds, rising).
 
-    Cost: at most a third of a microsecond and 40 bytes a row.
+    Cost: at most a third of a microsecond and 40 bytes per row.
 
     >>> table = zipf_pareto(rows=1000, rate=100, domain=50, pareto=0.8)
     >>> table.column_names, table.num_rows
@@ -68,7 +68,7 @@ def zipf_pareto(
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise OptionError(f"{name}={value!r}: write a whole number, {least} or more")
     if not rate > 0:
-        raise OptionError(f"rate={rate!r}: not a rate; write a number of rows a second above 0")
+        raise OptionError(f"rate={rate!r}: not a rate; write a number of rows per second above 0")
     if not alpha >= 0:
         raise OptionError(f"alpha={alpha!r}: write a skew of 0 or more")
     if pareto is not None and not pareto > 0:
@@ -90,7 +90,7 @@ def zipf_pareto(
 
 
 def _pareto_times(rng: np.random.Generator, of_key: Ints, shape: float) -> npt.NDArray[np.float64]:
-    """Return, key after key, times in [0, 1) whose gaps are Pareto, on a circle turned at random per key."""
+    """Return, key after key, times in [0, 1) whose gaps are Pareto, on a circle with a random start per key."""
     rows = int(of_key.sum())
     gaps = 1.0 + rng.pareto(shape, rows)
     ends = np.cumsum(gaps)

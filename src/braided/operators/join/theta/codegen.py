@@ -1,19 +1,20 @@
 """Turn the predicate of a theta join into one loop over numbers: per-row inputs, an expression, and dimensions.
 
-A part that reads one side only is computed once a row, by `expressions.evaluate`, into a *slot*: an array of numbers. A
-comparison of a value of one side with one of the other becomes one of int64 keys, whose order is Spark's:
+A part that reads one side only is computed once per row, by `expressions.evaluate`, into a *slot*: an array of numbers.
+A comparison of a value of one side with one of the other becomes one of int64 keys, whose order is Spark's:
 
     ints, times, narrow decimals    themselves
     floats                          bits in order: -0.0 is 0.0, NaN is greatest
     strings, wide decimals          rank among the values of both sides
 
-NOT is pushed down to the comparisons, so that null, which is neither true nor false, is the validity of a
-slot. Rows that are null where a conjunct needs a value are dropped before; only an OR and ``<=>`` see nulls.
+NOT is pushed down to the comparisons, so that null, which is neither true nor false, becomes the validity of a
+slot. Rows with a null where a conjunct needs a value are dropped before; only an OR and ``<=>`` see nulls.
 
-A *dimension* is a conjunct that says ``low <= l - r <= high`` (or ``l + r``): `theta.band` finds its pairs
-without testing all. The expression is valid for numbers, under numba, and for arrays of pairs, under NumPy.
+A *dimension* is a conjunct of the form ``low <= l - r <= high`` (or ``l + r``): `theta.band` finds its pairs
+without testing all pairs. The expression is valid for numbers, under numba, and for arrays of pairs, under NumPy.
 
-Precondition: integer arithmetic across sides does not overflow; ``Lowered.fits`` says so from the ends of the slots.
+Precondition: integer arithmetic across sides does not overflow; ``Lowered.fits`` checks this from the ends of the
+slots.
 
 >>> import pyarrow as pa
 >>> from braided.expressions.compile import compile_where
@@ -55,11 +56,11 @@ _NAN_AWARE = {
 
 
 class Unlowered(Exception):
-    """The predicate has a part, such as a wide decimal made of both sides, that no number stands for."""
+    """The predicate has a part, such as a wide decimal computed from both sides, that cannot be a number."""
 
 
 class Slot(NamedTuple):
-    """An input with one number a row of its side; a rank also depends on its partner on the other side."""
+    """An input with one number per row of its side; a rank also depends on its partner on the other side."""
 
     side: str
     form: Form
@@ -72,7 +73,7 @@ class Dimension(NamedTuple):
     """``low <= l - r <= high``, of ``l + r`` if ``plus``; None is no bound.
 
     ``keys`` are the int64 slots, left and right; ``raw`` the numbers that bounds are computed from. The
-    bounds of floats are wide by a few roundings, so ``exact`` is false and the pairs are tested again.
+    bounds of floats are widened by a few rounding errors, so ``exact`` is false and the pairs are tested again.
     """
 
     keys: tuple[str, str]
@@ -99,16 +100,16 @@ class Lowered:
     columns: dict[str, tuple[str, ...]]
     slots: dict[str, Slot]
     filters: dict[str, tuple[tree.Truth, ...]]
-    """Conjuncts of one side, which rows must satisfy before they are paired."""
+    """Conjuncts of one side: rows must satisfy them before they are paired."""
     strict: frozenset[tuple[str, tree.Value]]
     """Values whose null rows pair with nothing."""
     lax: frozenset[tuple[str, tree.Value]]
-    """Values that may be null in a pair; one that is not nullable takes them to have no nulls."""
+    """Values that may be null in a pair. A predicate lowered as not nullable assumes that they have no nulls."""
     dimensions: tuple[Dimension, ...]
     text: str
     rest: str
     never: bool
-    """Whether no pair satisfies the predicate, as ``l.x = NULL``."""
+    """Whether no pair satisfies the predicate, as with ``l.x = NULL``."""
     checks: tuple[Check, ...]
 
     def fits(self, ends: Callable[[str], tuple[int, int]]) -> bool:
@@ -266,7 +267,7 @@ class _Builder:
         return self._slot(min(sides_of(value)), "order", value)
 
     def _number(self, node: tree.Value) -> str:
-        """The text of a value that is a number itself."""
+        """Return the text of a value that is a number itself."""
         if _wide(node.type) or node.type.name in ("string", "binary"):
             raise Unlowered(node)
         sides = sides_of(node)
@@ -293,7 +294,7 @@ class _Builder:
     # Dimensions.
 
     def _dimension(self, node: tree.Compare, want: bool) -> None:
-        """Note the dimension of a conjunct that has one."""
+        """Record the dimension of a conjunct that has one."""
         op = _OPS[node.op] if want else _INVERSE[_OPS[node.op]]
         one, other = node.left, node.right
         if _across(one, other):
@@ -317,7 +318,7 @@ class _Builder:
         if bounds and absolute:
             bounds = (None if bounds[1] is None else -bounds[1], bounds[1]) if op in ("<", "<=") else None
         if bounds is None or (bounds[1] is None and not exact):
-            return  # NaN exceeds every lower bound, wherever its row lies
+            return  # NaN exceeds every lower bound, wherever its row is sorted
         left, right = inner.operands
         low, high = bounds
         if sides_of(left) == {"r"}:
@@ -339,7 +340,7 @@ def _conjuncts(node: tree.Truth, want: bool) -> list[tuple[tree.Truth, bool]]:
 
 
 def _by_side(parts: tuple[tree.Truth, ...], kind: type[tree.Every] | type[tree.Some]) -> list[tree.Truth]:
-    """Bring together what one side decides alone, so that it is one slot."""
+    """Group the parts that read one side only, so that they become one slot."""
     conjuncts: list[tree.Truth] = []
     for side in "lr":
         own = tuple(part for part in parts if sides_of(part) == {side})
@@ -348,7 +349,7 @@ def _by_side(parts: tuple[tree.Truth, ...], kind: type[tree.Every] | type[tree.S
 
 
 def _halves(value: tree.Value) -> list[tree.Value]:
-    """The largest parts of a value that one side has alone; it is null where one of them is."""
+    """Return the largest parts of a value that read one side only; the value is null if one of them is."""
     if len(sides_of(value)) == 1:
         return [value]
     match value:
@@ -368,7 +369,7 @@ def _wide(kind: tree.Type) -> bool:
 
 
 def _interval(op: str, value: Any, step: int) -> tuple[Any, Any] | None:
-    """The closed interval of what is ``op`` value, where numbers are a step apart; None if it has a hole."""
+    """Return the closed interval of the numbers that are ``op`` value, a step apart; None if it has a hole."""
     return {
         "==": (value, value),
         "<": (None, value - step),

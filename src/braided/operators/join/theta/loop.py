@@ -17,7 +17,7 @@ _TILE = 32  # probe rows
 _DEEP = 1_024  # stored rows
 
 # Strips of a tile are tested before any pair of a probe row is written, so that nothing branches on a hit meanwhile. A
-# hit that is alone in its strip, as most are where they are rare, is found by a sum: only what vectorises is fast. If
+# hit that is alone in its strip, as most rare hits are, is found by a sum: only vectorised code is fast. If
 # one pair in 2,000 holds, two comparisons test 5,500 million pairs/s, where one loop over all strips tested 3,900.
 _LOOP = '''"""A loop that braided.operators.join.theta.loop wrote."""
 import numpy as np

@@ -1,11 +1,11 @@
 """Find the pairs of a theta join: rows that a time window and a predicate join, with no key in common.
 
 ``ThetaPredicate`` runs one predicate in the cheapest of three ways, all with the answers of
-``Predicate.mask``, which is also their reference:
+``Predicate.mask``, which is also their reference implementation:
 
 * *band*: some conjunct bounds a value of one side by the other's, as ``l.x BETWEEN r.y - 5 AND r.y + 5``,
   ``abs(l.x - r.x) <= 10``, ``l.price >= r.price`` or ``l.a = r.b``. The stored rows are sorted and most of them
-  never looked at. What bounds no value is tested on the pairs found.
+  never read. Conjuncts that bound no value are tested on the pairs found.
 * *compiled*: every pair in the window is tested, by a loop that is generated from the predicate.
 * *mask*: ``Predicate.mask`` over the pairs: 15 to 50 million/s, a hundredth of the loop. It is left for
   decimals of more than 18 digits made of both sides' integers, and for batches in which integer arithmetic
@@ -47,14 +47,14 @@ from braided.operators.join.theta.loop import loop_of
 Index = npt.NDArray[np.int64]
 Pairs = Iterator[tuple[Index, Index]]
 
-# Below so many pairs the nested loop is done before a sort has paid.
+# Below this number of pairs the nested loop is faster than sorting.
 _SORTED_FROM = 1 << 20
 # Above this share of pairs within all dimensions, testing the rest pair by pair costs more than the loop.
 _LOOSE = 0.01
 
 
 class _Rows(NamedTuple):
-    """What one side's rows hold: a vector or a mask for every slot, and which rows may pair at all."""
+    """The rows of one side: a vector or a mask for every slot, and which rows may pair at all."""
 
     values: dict[str, Any]
     keep: Mask | None
@@ -63,7 +63,7 @@ class _Rows(NamedTuple):
 
 @dataclass
 class ThetaPredicate:
-    """How the pairs of a theta join are found; ``kind`` is the way that its predicate allows."""
+    """How the pairs of a theta join are found; ``kind`` is the fastest way that its predicate allows."""
 
     predicate: Predicate
     kind: str
@@ -72,7 +72,7 @@ class ThetaPredicate:
 
     @classmethod
     def of(cls, predicate: Predicate, left: pa.Schema | None = None, right: pa.Schema | None = None) -> ThetaPredicate:
-        """Choose the way; the schemas are those that the predicate was compiled for, which it remembers."""
+        """Choose the way; the schemas are those that the predicate was compiled for."""
         try:
             lowered = lower(predicate.root, False)
         except Unlowered:
@@ -120,7 +120,7 @@ class ThetaPredicate:
     def _fast(
         self, side: int, probe: pa.RecordBatch, stored: pa.RecordBatch, first: Index, past: Index
     ) -> Pairs | None:
-        """Return the pairs of the other two ways, None where arithmetic may overflow."""
+        """Return the pairs by one of the other two ways; None if arithmetic may overflow."""
         for nullable in (False, True):
             if nullable not in self._lowered:
                 self._lowered[nullable] = lower(self.predicate.root, nullable)
@@ -144,7 +144,7 @@ class ThetaPredicate:
 
 
 def _rows(lowered: Lowered, side: str, batch: pa.RecordBatch) -> _Rows | None:
-    """Compute what one side decides alone; None where an overflow happens there."""
+    """Compute the parts that read one side only; None if one overflows."""
     columns = {name: batch.column(name) for name in lowered.columns[side]}
     block = Block({side: columns}, batch.num_rows)
     values: dict[str, Any] = {}
@@ -167,7 +167,7 @@ def _rows(lowered: Lowered, side: str, batch: pa.RecordBatch) -> _Rows | None:
 
 
 def _paired(lowered: Lowered, side: int, probe: _Rows, stored: _Rows, first: Index, past: Index) -> Pairs | None:
-    """Drop the rows that pair with nothing, make numbers of the rest, and choose how to pair them."""
+    """Drop the rows that pair with nothing, turn the rest into numbers, and choose how to pair them."""
     own = None if probe.keep is None else np.flatnonzero(probe.keep)
     if own is not None:
         first, past = first[own], past[own]
@@ -255,7 +255,7 @@ def _take_rows(value: Any, index: Index | None) -> Any:
 
 
 def _numbers(lowered: Lowered, values: dict[str, Any]) -> dict[str, Any]:
-    """Return the array of every slot: contiguous and writable, so that a loop is compiled for one type of each."""
+    """Return the array of every slot: contiguous and writable, so that each loop is compiled for one type only."""
     arrays: dict[str, Any] = {}
     partners = {(slot.source, slot.partner): name for name, slot in lowered.slots.items() if slot.form == "rank"}
     for name, slot in lowered.slots.items():
