@@ -17,6 +17,7 @@ __all__ = [
     "Direction",
     "Duration",
     "Evict",
+    "GroupShare",
     "How",
     "Json",
     "Keys",
@@ -86,6 +87,9 @@ Evict: TypeAlias = "PolicyName | Policy"
 
 Share: TypeAlias = Literal["unified", "proportional"]
 """Whether streams compete for one budget, or divide it by their rates."""
+
+GroupShare: TypeAlias = Literal["unified", "credits"]
+"""Whether the rows of several joins compete for one budget, or the joins divide it by their average credits."""
 
 Shed: TypeAlias = float | Literal["unbiased"]
 """A share of the rows to drop at random, or as many as make the rest fit the budget for the whole window."""
