@@ -17,6 +17,7 @@ __all__ = [
     "Direction",
     "Duration",
     "Evict",
+    "GroupShare",
     "How",
     "Json",
     "Keys",
@@ -86,6 +87,9 @@ Evict: TypeAlias = "PolicyName | Policy"
 
 Share: TypeAlias = Literal["unified", "proportional"]
 """Whether streams compete for one budget, or divide it in proportion to their rates."""
+
+GroupShare: TypeAlias = Literal["unified", "credits"]
+"""Whether the rows of several joins compete for one budget, or the joins divide it by their average credits."""
 
 Shed: TypeAlias = float | Literal["unbiased"]
 """The share of rows to drop at random; ``"unbiased"`` drops as many as needed to keep the rest for the whole window."""

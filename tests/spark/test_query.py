@@ -275,3 +275,64 @@ def test_explain_says_where_a_plain_group_by_runs(live: dict[str, Query], capsys
     assert "an aggregate of its rows is Spark's: it was written with groupBy" in capsys.readouterr().out
     braided.explain(joined.where("n > 1"))
     assert "groupBy" not in capsys.readouterr().out
+
+
+ON = f"from calls c {{}} join alerts a on c.phone = a.phone and {WITHIN}"
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "right"])
+def test_the_smaller_time_of_a_join_is_its_time_and_no_row_is_late_for_a_step_after_it(
+    how: str, live: dict[str, Query], tables: tuple[Path, dict[str, pa.Table]], tmp_path: Path
+) -> None:
+    """StreamCloud's output time (II.A): min(s.t, u.t). The last rows wait for a silence, those before all come out."""
+    joined = live["calls"].join(live["alerts"], time="min", on="phone", within="2 seconds", how=how)
+    query = joined.order(lateness="0 seconds").where("NOT late").select("ts", "ts_right", "ts_min").df
+    written = braided.write_files(query, tmp_path / "out", checkpoint=tmp_path / "c", trigger="available now")
+    written.awaitTermination()
+    with duckdb.connect() as database:
+        database.execute("set timezone = 'UTC'")
+        files = braided.topic(tmp_path / "out").files()
+        found = sorted(
+            database.execute("select ts, ts_right, ts_min from read_parquet(?)", [files]).fetchall(), key=repr
+        )
+    wanted = _oracle(f"select c.ts, a.ts, least(c.ts, a.ts) {ON.format(how)}", tables)
+    last = max(row[2] for row in found)
+    assert [row for row in found if row[2] < last] == [row for row in wanted if row[2] < last]
+    assert len(found) > 0.5 * len(wanted)
+
+
+def test_windows_of_the_smaller_time_are_sparks_and_lose_nothing(
+    spark: SparkSession, tables: tuple[Path, dict[str, pa.Table]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls, alerts = (
+        braided.stream(
+            braided.files(spark, str(tables[0] / name), max_files=1).withWatermark("ts", "3 seconds"), time="ts"
+        )
+        for name in ("calls", "alerts")
+    )
+    joined = calls.join(alerts, time="min", on="phone", within="2 seconds")
+    query = joined.aggregate(by="cell", window="6 seconds", n="count(*)", m="max(n_right)")
+    frame = query.select("unix_micros(window.start) AS s", "cell", "n", "m").df
+    braided.explain(frame)
+    assert "least(`ts`, `ts_right`) AS `ts_min`" in capsys.readouterr().out
+    stream = frame.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "c"))
+    stream.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination()
+    found = _rows(spark.read.parquet(str(tmp_path / "out")))
+    wanted = _oracle(
+        f"""select epoch_us(least(c.ts, a.ts)) // 6000000 * 6000000 as s, c.cell, count(*), max(a.n) {ON.format("")}
+        group by all""",
+        tables,
+    )
+    last = max(row[0] for row in found)
+    assert len(found) > 20
+    assert found == [row for row in wanted if row[0] <= last]
+
+
+def test_joins_whose_smaller_time_has_no_known_delay_are_refused(batch: dict[str, Query]) -> None:
+    for options, message in (
+        ({"time": "max"}, "time='max': write 'left' or 'min'"),
+        ({"how": "full"}, "time='min': with how='full' rows of each stream come out alone"),
+        ({"how": "left_anti"}, "time='min': the join must give both times, each with a bound"),
+    ):
+        with pytest.raises(OptionError, match=message):
+            batch["calls"].join(batch["alerts"], **{"time": "min", "on": "phone", "within": "2 seconds"} | options)

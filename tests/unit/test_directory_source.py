@@ -303,7 +303,7 @@ def test_what_is_no_directory_of_files_is_refused(tmp_path: Path) -> None:
         with pytest.raises(OptionError, match=message):
             BraidedSource({"path": str((tmp_path / folder).parent)}).schema()
     with pytest.raises(
-        OptionError, match="is none of: a table, a topic, a directory of Parquet files; give another path"
+        OptionError, match="not one of: a table, a topic, a directory of Parquet files; use another path"
     ):
         BraidedSource({"path": f"{tmp_path}/none"}).schema()
 
@@ -316,7 +316,7 @@ def test_the_index_may_be_elsewhere(tmp_path: Path) -> None:
     assert not (root / FOLDER).exists()
     assert list((tmp_path / "index").iterdir())
     (tmp_path / "file").touch()
-    with pytest.raises(BraidedError, match=r"index='.*/file': is no directory; give another path"):
+    with pytest.raises(BraidedError, match=r"index='.*/file': is not a directory; use another path"):
         _Stream(root, index=f"{tmp_path}/file")
 
 

@@ -104,6 +104,35 @@ def test_one_budget_serves_both_attributes() -> None:
     assert min(recall["prob"], recall["gdj"]) > 1.2 * recall["random"]
 
 
+def test_joins_share_the_budget_by_their_average_credits() -> None:
+    """Section 4.3, the coarser way: nearly all results are those of the join with the skewed, frequent keys."""
+    rng = np.random.default_rng(5)
+    ts = pa.array(np.arange(4000) * 1000, pa.timestamp("us"))
+    keys = {"a": 20, "b": 20, "c": 2000, "d": 2000}
+    streams = {
+        name: pa.table({"k": rng.integers(0, most, 4000), "ts": ts, "id": range(4000)}) for name, most in keys.items()
+    }
+    joins = [
+        braided.Join("often", left="a", right="b", on="k", within="200 milliseconds"),
+        braided.Join("rarely", left="c", right="d", on="k", within="200 milliseconds"),
+    ]
+    options: dict[str, Any] = {"streams": streams, "time": "ts", "lateness": "0 seconds", "share": "credits"}
+    exact = braided.local.join_group(joins, **options, memory=4000)
+    found = [braided.local.join_group(joins, **options, memory=160, batch_rows=rows) for rows in (20_000, 777)]
+    for name, table in exact.tables.items():
+        pairs = [
+            Counter(zip(one.tables[name]["id"].to_pylist(), one.tables[name]["id_right"].to_pylist(), strict=True))
+            for one in (exact, *found)
+        ]
+        assert table.num_rows == pairs[0].total()
+        assert pairs[1] == pairs[2]
+        assert pairs[1] <= pairs[0]
+    assert found[0].report.workers[0]["last"]["stored_rows"] == 160
+    # Of its own window of 800 rows, a join with all of the budget would find a fifth.
+    assert found[0].tables["often"].num_rows > 0.15 * exact.tables["often"].num_rows
+    assert 0 < found[0].tables["rarely"].num_rows < 0.1 * exact.tables["rarely"].num_rows
+
+
 @pytest.mark.parametrize("shed", [None, 0.3])
 def test_the_report_estimates_what_was_lost(shed: float | None) -> None:
     streams = two_attributes()
@@ -162,6 +191,8 @@ def test_bad_options_are_refused() -> None:
         ({"memory": 0}, "memory=0: no row fits"),
         ({"evict": "auto"}, "evict='auto': tunes single joins; write 'gdj', 'prob', 'fifo', 'random' or 'tail'"),
         ({"evict": "age"}, "not supported for several joins; use 'gdj'"),
+        ({"share": "proportional"}, "share='proportional': write 'unified' or 'credits'"),
+        ({"share": "credits", "evict": "prob"}, r"share='credits': evict=PROB\(\) has no credits; write evict='gdj'"),
     ):
         with pytest.raises(braided.BraidedError, match=message):
             braided.local.join_group(**{**good, **options})

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.operators import micros
 from support.profiles import examples
-from support.silences import HOUR, NOW, SCHEMA, SECOND, Story
+from support.silences import SCHEMA, Story, shifts
 
 from braided.local.runtime import LocalRuntime
 from braided.operators.join.spec import JoinSpec
@@ -31,30 +31,6 @@ def chain(story: Story, how: Any) -> tuple[Plan, Plan]:
     first = build(spec, [Stream("left", SCHEMA), Stream("right", SCHEMA)])
     after = OrderSpec(inputs=1, time=TIME[how], lateness=micros(0), idle=None)
     return first, build(after, [first.as_stream("the streams")])
-
-
-@st.composite
-def shifts(draw: st.DrawFn) -> Story:
-    """Bursts of rows with hours between them. Few rows make many pairs, and some rows of each burst match nothing."""
-    rng = np.random.default_rng(draw(st.integers(0, 1 << 20)))
-    times: list[list[int]] = [[], []]
-    keys: list[list[int]] = [[], []]
-    start = NOW
-    for _ in range(draw(st.integers(2, 4))):
-        spacing = draw(st.sampled_from((0, SECOND // 10, SECOND, 60 * SECOND)))
-        few, apart = draw(st.sampled_from((1, 2, 5))), draw(st.sampled_from((0, 1, 5)))
-        for number in (0, 1):
-            rows = draw(st.integers(1, 30))
-            times[number] += (start + spacing * np.arange(rows)).tolist()
-            keys[number] += (number * apart + rng.integers(0, few, rows)).tolist()
-        start = max(max(side) for side in times) + draw(st.sampled_from((HOUR // 2, HOUR + 1, 2 * HOUR, 20 * HOUR)))
-    lateness = draw(st.sampled_from((0, 10 * SECOND)))
-    arrivals = [np.array(side) + rng.integers(0, lateness + 1, len(side)) for side in times]
-    within = draw(st.sampled_from((2 * SECOND, 100 * SECOND, HOUR // 2)))
-    sizes = draw(st.lists(st.sampled_from((1, 2, 5, 20)), min_size=1, max_size=3))
-    wrong = [np.zeros(len(side), np.bool_) for side in times]
-    both = [np.array(side) for side in times], arrivals, [np.array(side) for side in keys]
-    return Story(*both, wrong, lateness, within, sizes, draw(st.booleans()))
 
 
 def run(story: Story, how: Any, workers: int) -> tuple[Counter[tuple[int | None, ...]], int, int]:

@@ -66,6 +66,13 @@ SPECS: list[Spec] = [
         evict=braided.PROB(),
         lateness={"x": "1 second", "y": "auto"},
     ),
+    GroupSpec(
+        streams=("x", "y"),
+        joins=[Join("j", left="x", right="y", on="k", within="1 second")],
+        time="t",
+        memory="1 MB",
+        share="credits",
+    ),
     OrderSpec(time="t", key=["a", "b"], late="side", idle=None, inputs=2),
     MatchSpec(time="t", pattern="A B", define={"A": "k > 1"}, measures={"n": "count(*)"}, within="1 second"),
     RowWindowsSpec(time="t", key="k", rows=10, every=3, values={"n": "count(*)"}, lateness="1 second"),

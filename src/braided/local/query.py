@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,10 +23,11 @@ from braided.operators.row_windows.spec import RowWindowsSpec
 from braided.plan.aggregates import WINDOW, aggregate_node, as_rows, check_kind
 from braided.plan.columns import check_options, find_column
 from braided.plan.explain import why_native
-from braided.plan.nodes import Aggregate, Operator, combine, plan_of_source
+from braided.plan.nodes import Aggregate, LogicalPlan, Operator, SmallerTime, combine, plan_of_source
 from braided.plan.optimiser import optimise
 from braided.plan.partials import Partials, plan_partials, with_partials
 from braided.plan.rules.partial_aggregate import PartialAggregation
+from braided.plan.smaller_time import check_time, smaller_time
 from braided.plan.values import parse_value
 from braided.typing import ArrowData, Duration, Keys
 
@@ -41,10 +42,12 @@ class LocalQuery:
     data: ArrowData
     time: str
 
-    def join(self, other: LocalQuery, **options: Any) -> LocalJoin:
-        """Join two streams with the options of `braided.local.join`."""
+    def join(self, other: LocalQuery, *, time: Literal["left", "min"] = "left", **options: Any) -> LocalJoin:
+        """Join two streams with the options of `braided.local.join`; `time` as of `Query.join`."""
+        check_time(time)
         spec, running = self._with(other, JoinSpec, options, "join")
-        return LocalJoin(spec, (self.data, other.data), running)
+        joined = LocalJoin(spec, (self.data, other.data), running)
+        return joined if time == "left" else replace(joined, smaller=joined._smaller_time())
 
     def join_asof(self, other: LocalQuery, **options: Any) -> LocalResult:
         """Give each row the closest row of another stream, with the options of `braided.local.join_asof`."""
@@ -83,11 +86,16 @@ class LocalJoin:
     spec: JoinSpec
     data: tuple[ArrowData, ArrowData]
     running: dict[str, Any]
+    smaller: SmallerTime | None = None
 
     @property
     def result(self) -> LocalResult:
         """Run the join."""
-        return run(self.spec, self.data, **self.running)
+        result = run(self.spec, self.data, **self.running)
+        if self.smaller is None:
+            return result
+        both = pc.min_element_wise(result.table[self.smaller.left], result.table[self.smaller.right])
+        return replace(result, table=result.table.append_column(self.smaller.name, both))
 
     def aggregate(
         self,
@@ -108,9 +116,15 @@ class LocalJoin:
         check_kind(window, rows, forget)
         if rows is not None:
             table = self.result.table
-            column = find_column(self.spec.time_of(0) if time is None else time, table.column_names, "time")
+            own = self.spec.time_of(0) if self.smaller is None else self.smaller.name
+            column = find_column(own if time is None else time, table.column_names, "time")
             spec = RowWindowsSpec(time=column, key=by, rows=rows, every=as_rows(every), values=values, forget=forget)
             return run(spec, [table.sort_by(column)])
+        if self.smaller is not None and time is None:
+            raise OptionError(
+                "time='min': windows of the smaller time cannot be aggregated in one process; give the aggregate the "
+                "time= of one stream"
+            )
         node, physical = self._aggregate(by=by, window=window, every=every, time=time, values=values)
         planned = plan_partials(node, physical)
         operator = with_partials(physical, planned).operator
@@ -120,18 +134,26 @@ class LocalJoin:
         closed = windows_of(rows, operator.keys, operator.measures, size=node.size, slide=node.slide)
         return LocalResult(_finished(closed, node, operator, planned), result.report)
 
+    def _smaller_time(self) -> SmallerTime:
+        _, _, physical = self._planned()
+        return smaller_time(self.spec, physical)
+
+    def _planned(self) -> tuple[LogicalPlan[pa.Table], LocalAnalysis, Plan]:
+        """Return the plan of the join, what answers questions about it, and its physical plan."""
+        tables = tables_of(self.spec, self.data)
+        analysis = LocalAnalysis([table.schema for table in tables])
+        sources = [plan_of_source(table, table.column_names) for table in tables]
+        plan = combine(sources, lambda streams: Operator(self.spec, streams))
+        assert isinstance(plan.root, Operator)
+        return plan, analysis, analysis.physical(plan.root)
+
     def _aggregate(self, *, time: str | None, values: Mapping[str, str], **options: Any) -> tuple[Aggregate, Plan]:
         """Return the aggregate as the optimiser leaves it, and the physical plan of the join."""
         for name, text in values.items():
             value = parse_value(name, text)
             if value.problem is not None:
                 raise OptionError(f"{name}={text!r}: {value.problem}")
-        tables = tables_of(self.spec, self.data)
-        analysis = LocalAnalysis([table.schema for table in tables])
-        sources = [plan_of_source(table, table.column_names) for table in tables]
-        plan = combine(sources, lambda streams: Operator(self.spec, streams))
-        assert isinstance(plan.root, Operator)
-        physical = analysis.physical(plan.root)
+        plan, analysis, physical = self._planned()
         columns = [column for column in physical.columns if isinstance(column, InputColumn)]
         left = next(column.name for column in columns if (column.stream, column.source) == (0, physical.times[0]))
         names = [column.name for column in columns]

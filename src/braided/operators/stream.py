@@ -26,6 +26,21 @@ class TimeMarks:
     watermark_delay: int = 0
     watermark: int | None = None
 
+    def smaller_with(self, other: TimeMarks, further: int) -> TimeMarks:
+        """Return the marks of the smaller of this time and another one; its delay is longer by `further`.
+
+        If each time is at most its delay behind the largest of its column, or behind a watermark, so is the smaller:
+        the largest smaller time seen is behind both.
+
+        >>> TimeMarks(5, 3, 4).smaller_with(TimeMarks(2, 7, None), 10)
+        TimeMarks(delay=15, watermark_delay=7, watermark=None)
+        """
+        return TimeMarks(
+            None if self.delay is None or other.delay is None else max(self.delay, other.delay) + further,
+            max(self.watermark_delay, other.watermark_delay),
+            None if self.watermark is None or other.watermark is None else max(self.watermark, other.watermark),
+        )
+
     def lateness(self, rule: int | Lateness | None) -> int | Lateness:
         """Return a stream's lateness: as given, else of its watermark, else learned; never less than its own delay.
 

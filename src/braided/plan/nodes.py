@@ -104,19 +104,48 @@ class Source(Node):
 
 
 @dataclass(frozen=True)
+class SmallerTime:
+    """The smaller of two times of a join's results, as a column with the marks of both.
+
+    further : how much further behind the largest of its own column it may be than the two are behind theirs, in
+        microseconds.
+
+    >>> SmallerTime("ts", "ts_right", "ts_min").expression
+    'least(`ts`, `ts_right`)'
+    """
+
+    left: str
+    right: str
+    name: str
+    further: int = 0
+
+    @property
+    def expression(self) -> str:
+        """The column as SQL; a time that is null does not count."""
+        left, right = (name.replace("`", "``") for name in (self.left, self.right))
+        return f"least(`{left}`, `{right}`)"
+
+
+@dataclass(frozen=True)
 class Project(_OneInput):
-    """Columns chosen and computed: names, ``*``, or SQL expressions with ``AS``."""
+    """Columns chosen and computed: names, ``*``, or SQL expressions with ``AS``; then the smaller times."""
 
     kind: ClassVar[str] = "project"
     expressions: tuple[str, ...]
+    times: tuple[SmallerTime, ...] = ()
+
+    @property
+    def texts(self) -> list[str]:
+        """All columns as SQL expressions."""
+        return [*self.expressions, *(f"{time.expression} AS `{time.name.replace('`', '``')}`" for time in self.times)]
 
     def describe(self) -> str:
         """Return the expressions."""
-        return f"Project {', '.join(self.expressions)}"
+        return f"Project {', '.join(self.texts)}"
 
     def options(self) -> Json:
         """Return the expressions."""
-        return {"expressions": list(self.expressions)}
+        return {"expressions": self.texts}
 
 
 @dataclass(frozen=True)

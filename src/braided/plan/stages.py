@@ -21,7 +21,7 @@ from typing import Literal, get_args
 from braided.errors import OptionError
 from braided.operators.asof.spec import AsofSpec
 from braided.operators.join.spec import JoinSpec
-from braided.plan.nodes import Aggregate, Filter, Node, Operator, Source, Watermark
+from braided.plan.nodes import Aggregate, Filter, Node, Operator, Project, Source, Watermark
 
 Strategy = Literal["query", "operator", "subquery"]
 _STEPS = {"filter": "where", "project": "select", "row_windows": "aggregate"}
@@ -84,6 +84,8 @@ class _Splitter:
             return self._inside(child, inputs, steps)
         if isinstance(node, Aggregate | Watermark):
             self._check_stated(child)
+        if node.stateful or isinstance(node, Watermark):
+            _check_times(child)
         before = self.stage(child)
         if before not in inputs:
             inputs.append(before)
@@ -109,6 +111,17 @@ class _Splitter:
                 "lateness= for both streams, '0 seconds' for the result of another join, or deploy it as a 'query' or "
                 "by 'subquery'"
             )
+
+
+def _check_times(child: Node) -> None:
+    """Refuse a stage that would have to know how late the smaller time of a join is: topics do not say it."""
+    while isinstance(child, Filter | Project):
+        if isinstance(child, Project) and child.times:
+            raise OptionError(
+                f"strategy: {child.times[0].name} is the smaller time of a join (time='min'), and a topic does not say "
+                "how late it may be; deploy as a 'query', or write time='left'"
+            )
+        child = child.input
 
 
 def _is_join(node: Node) -> bool:

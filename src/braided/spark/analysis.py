@@ -15,7 +15,7 @@ from braided.spark.control import Fixed, find_control
 from braided.spark.fields import planned_field
 from braided.spark.inputs import check_kinds, stream_of
 from braided.spark.safety import is_safe
-from braided.spark.watermark import BlockedError
+from braided.spark.watermark import BlockedError, project
 from braided.spark.windows import native_windows
 from braided.spark.without_watermark import has_watermark, without_watermark
 
@@ -116,7 +116,7 @@ class SparkAnalysis:
         if isinstance(node, Filter):
             return below.where(node.condition)
         if isinstance(node, Project):
-            return below.selectExpr(*node.expressions)
+            return project(below, node)
         if isinstance(node, Watermark):
             return below.withWatermark(node.column, f"{node.delay} microseconds")
         if isinstance(node, WithoutWatermark):

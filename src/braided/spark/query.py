@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
@@ -21,7 +21,17 @@ from braided.operators.row_windows.spec import RowWindowsSpec
 from braided.operators.spec import Spec
 from braided.plan.aggregates import aggregate_node, as_rows, check_kind
 from braided.plan.columns import check_options, find_column
-from braided.plan.nodes import Filter, LogicalPlan, Operator, Project, Union, Watermark, combine, plan_of_source
+from braided.plan.nodes import (
+    Filter,
+    LogicalPlan,
+    Operator,
+    Project,
+    Union,
+    Watermark,
+    combine,
+    plan_of_source,
+)
+from braided.plan.smaller_time import check_time, smaller_time
 from braided.spark.analysis import SparkAnalysis
 from braided.spark.run_plan import run_plan
 from braided.typing import Duration, Keys, LatenessOption
@@ -104,11 +114,18 @@ class Query:
         plan = combine([self.plan, *(other.plan for other in others)], Union)
         return _checked("union", "", Query(plan, self.time, self.lateness))
 
-    def join(self, other: Query, **options: Any) -> Query:
+    def join(self, other: Query, *, time: Literal["left", "min"] = "left", **options: Any) -> Query:
         """Join with another query: see `braided.join` for the options. The times are those of the two queries.
 
-        The join is built when its rows are needed, so that a following `where` and `aggregate` can move into it.
+        The join is built when its rows are needed, so that a following `where` and `aggregate` can move into it. With
+        ``time="min"`` the time of a result is the smaller of its two times, as in StreamCloud (II.A): a last column,
+        named like the left one with ``_min``. Later steps know how late it may be. Conditions stay after the join, and
+        an aggregate over its windows is Spark's own. Inner, left and right joins support it
+        (docs/reference/queries.md).
         """
+        check_time(time)
+        if time == "min":
+            return self.join(other, **options)._with_smaller_time()
         _check_query(other, "join")
         check_options(options, _options_of(JoinSpec), "join")
         _refuse_side(options, "braided.join")
@@ -141,6 +158,15 @@ class Query:
         columns = [column for column in physical.columns if isinstance(column, InputColumn)]
         time = next(column for column in columns if (column.stream, column.source) == (0, physical.times[0]))
         return joined if time.marks is None else replace(joined, time=time.name)
+
+    def _with_smaller_time(self) -> Query:
+        """Return this join with the smaller of its two times as the time."""
+        join = self.plan.root
+        assert isinstance(join, Operator)
+        assert isinstance(join.spec, JoinSpec)
+        smaller = smaller_time(join.spec, self._analysis.physical(join))
+        name = smaller.name
+        return replace(self._then("join", name, lambda root: Project(root, ("*",), (smaller,))), time=name)
 
     def multijoin(self, *others: Query, **options: Any) -> Query:
         """Join with one or more other queries on a common key: see `braided.multijoin` for the options."""

@@ -39,6 +39,7 @@ from braided.spark.analysis import SparkAnalysis
 from braided.spark.frontend import run
 from braided.spark.inputs import check_frames
 from braided.spark.late_frames import split_late
+from braided.spark.watermark import project
 from braided.spark.windows import merged_windows, native_windows
 from braided.spark.without_watermark import without_watermark
 from braided.typing import Control
@@ -166,7 +167,7 @@ class _Runner:
         if isinstance(node, WithoutWatermark):
             return without_watermark(below, node.column)
         assert isinstance(node, Project)
-        return below.selectExpr(*node.expressions)
+        return project(below, node)
 
     def _windows(self, node: Aggregate) -> DataFrame:
         join = node.input

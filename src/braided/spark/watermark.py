@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as F
+
 from braided.durations import show_duration
 from braided.operators.stream import TimeMarks
 from braided.spark.catalyst import PlanNode, plan_of
@@ -20,6 +22,8 @@ from braided.spark.sessions import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from braided.plan.nodes import Project
 
 WATERMARK = "spark.watermarkDelayMs"
 # How far a result's time may be behind the largest time of its column, and behind its sources' clocks.
@@ -68,6 +72,21 @@ def to_metadata(marks: TimeMarks, watermark_ms: int | None, *, unmarked: bool) -
     if watermark_ms is not None:
         metadata[WATERMARK] = watermark_ms
     return metadata
+
+
+def project(frame: DataFrame, node: Project) -> DataFrame:
+    """Return a frame with the columns of a node, the smaller of two times with the marks that it then has."""
+    if not node.times:
+        return frame.selectExpr(*node.expressions)
+    columns = [F.expr(text) for text in node.expressions]
+    for time in node.times:
+        both = [metadata_of(frame, column) for column in (time.left, time.right)]
+        left, right = map(marks_of, both)
+        marks = left.smaller_with(right, time.further)
+        watermark_ms = None if marks.watermark is None else marks.watermark // 1000
+        metadata = to_metadata(marks, watermark_ms, unmarked=any(UNMARKED in one for one in both))
+        columns.append(F.expr(time.expression).alias(time.name, metadata=metadata))
+    return frame.select(*columns)
 
 
 def metadata_of(frame: DataFrame, column: str) -> dict[str, Any]:

@@ -130,6 +130,16 @@ GROUPS = Kind(
             ),
         ),
         Case(
+            "memory by credits",
+            GroupSpec(joins=_star, lateness=us(4), memory=12, share="credits", **_group),
+            _groups(
+                _members(("ab", "bc", "ac"), ("k", "s")),
+                memory=budgets,
+                share=st.just("credits"),
+                evict=st.sampled_from(("gdj", braided.GDJ(initial=0.3), braided.GDJ.method(2, initial=0.5))),
+            ),
+        ),
+        Case(
             "sample",
             GroupSpec(joins=_two_keys, lateness=us(4), shed=0.2, memory=12, **_group),
             _groups(_members(("ab", "bc"), ("k", "s")), memory=budgets, shed=st.sampled_from((0.2, "unbiased"))),
@@ -149,7 +159,8 @@ GROUPS = Kind(
         Change("lateness", "lateness", {"lateness": Lateness(floor=us(30))}),
         Change("idle", None, {"idle": "1 hour"}),
         Change("memory", "memory", {"memory": 7}),
-        Change("evict", "evict", {"evict": "random"}),
+        Change("evict", "evict", {"evict": "random"}, lambda spec: spec.share == "unified"),
+        Change("share", "share", {"share": "credits"}, lambda spec: spec.share == "unified" and spec.evict == "gdj"),
         Change("shed", "shed", {"shed": 0.4}),
     ),
 )

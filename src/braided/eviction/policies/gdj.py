@@ -65,19 +65,36 @@ def _refresh(learned: Credits, rows: Records, chains: Records) -> None:
             if rows[slot].entry >= 0 and (pools == 1 or rows[slot].stream == p):
                 credits[n] = current_credit(rows, chains, slot)
                 n += 1
-        learned.pools[p].snapshot = n
-        learned.pools[p].initial = learned.pools[p].decayed
-        k = percentile_index(learned.percentile, n)
-        if learned.gain == _GAIN_RANK:
-            shell_sort(credits, n)
-            if n > 0 and learned.by_percentile:
-                learned.pools[p].initial = credits[k]
-        elif n > 0 and learned.by_percentile:
-            learned.pools[p].initial = select(credits, n, k)
+        look_at(learned, p, n)
 
 
 @in_place
-def _initial(learned: Credits, pool: int) -> float:
+def look_at(learned: Credits, pool: int, n: int) -> None:
+    """Use the first n credits of a pool's snapshot as its current ones."""
+    credits = learned.snapshot[pool]
+    learned.pools[pool].snapshot = n
+    learned.pools[pool].initial = learned.pools[pool].decayed
+    k = percentile_index(learned.percentile, n)
+    if learned.gain == _GAIN_RANK:
+        shell_sort(credits, n)
+        if n > 0 and learned.by_percentile:
+            learned.pools[pool].initial = credits[k]
+    elif n > 0 and learned.by_percentile:
+        learned.pools[pool].initial = select(credits, n, k)
+
+
+@in_place
+def gain_of(learned: Credits, pool: int, credit: float) -> float:
+    """Return what a match adds to the credit of a row, with gain one, rank or none."""
+    if learned.gain == _GAIN_ONE:
+        return 1.0
+    if learned.gain == _GAIN_RANK:
+        return 1.0 + values_below(learned.snapshot[pool], learned.pools[pool].snapshot, credit)
+    return 0.0
+
+
+@in_place
+def initial_credit(learned: Credits, pool: int) -> float:
     """Return the initial credit of a newcomer: a percentile of the pool's credits, or a constant."""
     if learned.by_percentile:
         return float(learned.pools[pool].initial)
@@ -119,12 +136,10 @@ def _row_matched(state: State, learned: Credits, pool: int, slot: int, age: int,
     if learned.gain == _GAIN_NONE or shares == 0.0:
         return
     before = current_credit(state.rows, state.chains, slot)
-    if learned.gain == _GAIN_ONE:
-        added = 1.0
-    elif learned.gain == _GAIN_RANK:
-        added = 1.0 + values_below(learned.snapshot[pool], learned.pools[pool].snapshot, before)
+    if learned.gain != _GAIN_RESET:
+        added = gain_of(learned, pool, before)
     else:
-        added = max(0.0, _initial(learned, pool) - before)
+        added = max(0.0, initial_credit(learned, pool) - before)
     state.rows[slot].credit += added
     learned.pools[pool].added += added
 
@@ -139,16 +154,12 @@ def _arrived(state: State, learned: Credits, key: np.uint64, time: int, stream: 
 def _newcomer(
     state: State, learned: Credits, key: np.uint64, time: int, stream: int, content: np.uint64, hint: float
 ) -> tuple[float, float]:
-    return _initial(learned, pool_of(state.pools, stream)), EVERYTHING
+    return initial_credit(learned, pool_of(state.pools, stream)), EVERYTHING
 
 
 @in_place
 def _group_matched(state: Any, learned: Credits, slot: int) -> None:
-    if learned.gain == _GAIN_ONE:
-        state.rows[slot].credit += 1.0
-    elif learned.gain == _GAIN_RANK:
-        before = current_credit(state.rows, state.chains, slot)
-        state.rows[slot].credit += 1.0 + values_below(learned.snapshot[0], learned.pools[0].snapshot, before)
+    state.rows[slot].credit += gain_of(learned, 0, current_credit(state.rows, state.chains, slot))
 
 
 @in_place
@@ -161,7 +172,7 @@ def _group_arrived(state: Any, learned: Credits, keys: UInt64s, roles: Bytes) ->
 def _group_newcomer(
     state: Any, learned: Credits, keys: UInt64s, roles: Bytes, content: np.uint64
 ) -> tuple[float, float]:
-    return _initial(learned, 0), EVERYTHING
+    return initial_credit(learned, 0), EVERYTHING
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

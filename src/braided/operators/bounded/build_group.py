@@ -8,7 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from braided.eviction.group_buffer import GroupBuffer, buffer_bytes
+from braided.eviction.policies.policy import Policy
 from braided.eviction.recall.group_recall import sample_bytes
+from braided.eviction.shared_buffer import check_policy, shared_bytes
 from braided.eviction.shed import check_shed
 from braided.operators.bounded.budget import resolve_evict, resolve_memory
 from braided.operators.bounded.group_spec import GroupSpec, each_stream
@@ -67,12 +69,14 @@ def _assemble(
 ) -> JoinGroup:
     policy = resolve_evict(spec.evict)
     GroupBuffer(1, policy, streams=len(streams), joins=[])  # raises if the policy does not fit
+    if spec.share == "credits":
+        check_policy(policy)
     room = resolve_memory(
         spec.memory,
         policy,
         [stream.schema for stream in streams],
         row_bytes=0,
-        beside=lambda rows: buffer_bytes(policy, len(members), rows) + sample_bytes(rows, len(members)),
+        beside=lambda rows: _buffer_bytes(spec, policy, len(members), rows) + sample_bytes(rows, len(members)),
     )
     group = JoinGroup(
         spec.streams,
@@ -86,8 +90,16 @@ def _assemble(
         room.bytes,
         adapts=False,
         idle=resolve_idle(spec.idle),
+        share=spec.share,
     )
     return replace(group, adapts=adaptive and _fixed(group) is None)
+
+
+def _buffer_bytes(spec: GroupSpec, policy: Policy, joins: int, rows: int) -> int:
+    """Return the bytes of a buffer of so many joins and rows, but for the rows themselves."""
+    if spec.share == "credits":
+        return shared_bytes(joins, rows) + policy.group_bytes(rows, joins)
+    return buffer_bytes(policy, joins, rows)
 
 
 def _fixed(group: JoinGroup) -> str | None:

@@ -9,7 +9,7 @@ from typing import ClassVar, TypeVar
 from braided.errors import OptionError
 from braided.operators.shared_options import WithIdle, resolve_bounds
 from braided.operators.spec import option
-from braided.typing import JOIN, Duration, Evict, Memory, NamedLatenesses, On, Shed, Within
+from braided.typing import JOIN, Duration, Evict, GroupShare, Memory, NamedLatenesses, On, Shed, Within
 
 MOST_STREAMS = 8
 MOST_JOINS = 16
@@ -60,6 +60,11 @@ class GroupSpec(WithIdle):
         "``braided.GDJ(initial=0.3)``.",
         default="gdj",
     )
+    share: GroupShare = option(
+        'How the joins share the budget: ``"unified"`` lets all rows compete for it, by credits that sum over the '
+        'joins; ``"credits"`` gives each join a part by the average credit of its rows, for GDJ alone.',
+        default="unified",
+    )
     shed: Shed | None = option(
         'A share of each stream to drop at random, or ``"unbiased"``, as in `braided.join`.', default=None
     )
@@ -98,6 +103,8 @@ class GroupSpec(WithIdle):
             )
         if self.evict == "auto":
             raise OptionError("evict='auto': tunes single joins; write 'gdj', 'prob', 'fifo', 'random' or 'tail'")
+        if self.share not in ("unified", "credits"):
+            raise OptionError(f"share={self.share!r}: write 'unified' or 'credits'")
         super().check()
 
     def _check_join(self, join: Join) -> None:

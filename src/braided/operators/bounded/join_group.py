@@ -38,7 +38,7 @@ from braided.time.clocks import GroupSpan
 from braided.time.lateness import Lateness
 from braided.time.resolve import least
 from braided.time.stream_clock import lateness_options
-from braided.typing import JOIN
+from braided.typing import JOIN, GroupShare
 
 UInt64s = npt.NDArray[np.uint64]
 
@@ -76,6 +76,7 @@ class JoinGroup:
     """The bytes of the rows kept, if rows differ in size and the budget is in bytes; else None."""
     adapts: bool = False
     idle: int | None = None
+    share: GroupShare = "unified"
 
     @cached_property
     def output(self) -> pa.Schema:
@@ -92,6 +93,7 @@ class JoinGroup:
             "lateness": lateness_options(self.lateness),
             "idle": self.idle,
             **budget_options(self),
+            **({} if self.share == "unified" else {"share": self.share}),
         }
 
     @cached_property

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from braided.eviction.group_buffer import GroupBuffer, GroupEvents
 from braided.eviction.recall.group_recall import GroupRecall
+from braided.eviction.shared_buffer import SharedBuffer
 from braided.operators.bounded import driver
 from braided.operators.bounded.driver import Batch
 from braided.operators.bounded.pairs import met_before
@@ -27,7 +28,8 @@ class Joins:
 
     def __init__(self, group: JoinGroup, batch: Batch, buffer: bytes | None, recall: bytes | None) -> None:
         self._group, self._entering, self._tally = group, batch.entering, batch.tally
-        self._buffer = GroupBuffer(group.capacity, group.policy, streams=len(group.inputs), joins=group.windows)
+        kind = SharedBuffer if group.share == "credits" else GroupBuffer
+        self._buffer = kind(group.capacity, group.policy, streams=len(group.inputs), joins=group.windows)
         self._recall = GroupRecall(group.capacity, group.windows)
         if buffer is not None and recall is not None:
             self._buffer.restore(buffer, batch.entering.kept_ids)

@@ -63,7 +63,7 @@ class PruneColumns:
 def _texts(node: Node, columns: Collection[str]) -> list[str]:
     """Return the SQL that a node evaluates over the columns of its input."""
     if isinstance(node, Project):
-        return list(node.expressions)
+        return node.texts
     if isinstance(node, Filter):
         return [node.condition]
     if isinstance(node, Watermark):
