@@ -101,9 +101,12 @@ class SparkHost:
     def measure(self) -> Measured:
         return self._meter.measured()
 
-    def warm_up(self) -> None:
-        """Let Spark run once what a first job would wait for. What fails here fails in a job again, which says so."""
-        self._threads.submit(warm_up, self._setting)
+    def warm_up(self, storage: str) -> None:
+        """Let Spark run once what a first job would wait for. What fails here fails in a job again, which says so.
+
+        storage : the fleet's directory, which executors elsewhere reach too.
+        """
+        self._threads.submit(warm_up, self._setting, None if self._is_local else storage)
 
     async def rehearse(self, job: Job) -> None:
         call = self._call(lambda: rehearse(self._setting, job, self._rehearsal), self._rehearsal, "to rehearse")
