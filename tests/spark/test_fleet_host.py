@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -233,13 +232,13 @@ def test_a_warm_up_joins_a_few_rows_and_leaves_nothing(
 ) -> None:
     started: list[StreamingQuery] = []
 
-    def start(*arguments: Any, **options: Any) -> StreamingQuery:
-        started.append(start_job(*arguments, **options))
+    def start(session: SparkSession, job: Job, **options: Any) -> StreamingQuery:
+        assert Path(job.checkpoint).is_relative_to(tmp_path)  # which executors elsewhere must reach
+        started.append(start_job(session, job, **options))
         return started[-1]
 
     monkeypatch.setattr(warmup, "start_job", start)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    warmup.warm_up(JobEnvironment(spark, cores=1, modules=(), environment={}))
+    warmup.warm_up(JobEnvironment(spark, cores=1, modules=(), environment={}), str(tmp_path))
     [query] = started
     assert not query.isActive
     assert query.exception() is None

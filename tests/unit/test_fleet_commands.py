@@ -76,6 +76,8 @@ def test_what_a_peer_cannot_do_is_noticed_before_spark_starts(
         (["--listen", "127.0.0.1"], "address='127.0.0.1': write host:port"),
         (["--cores", "0"], "cores=0: write 1 or more"),
         (["--master", "mesos://x"], "master='mesos://x': write local[n], spark://HOST:PORT, yarn or k8s://ADDRESS"),
+        (["--master", "spark://far:7077"], "listen='127.0.0.1': executors of spark://far:7077 cannot reach the driver"),
+        (["--listen", "0.0.0.0:0", "--beyond-loopback"], "listen='0.0.0.0:0': other peers cannot reach this one by"),
         (
             ["--master", "local[2]", "--cores", "3"],
             "master='local[2]', cores=3: give the cores only once, such as local[2]",

@@ -57,7 +57,8 @@ def test_a_peer_that_is_ready_lets_spark_warm_up(tmp_path: Path, monkeypatch: py
     class Warmed(ModelHost):
         died: Callable[[str], None]
 
-        def warm_up(self) -> None:
+        def warm_up(self, storage: str) -> None:
+            assert storage == str(tmp_path)
             self.died(f"warm after {seen}")
 
         def close(self) -> None:
@@ -297,8 +298,36 @@ def test_a_driver_is_where_its_executors_reach_it() -> None:
     there = {"spark.driver.host": "10.1.2.3", "spark.driver.bindAddress": "10.1.2.3"}
     assert read_master("spark://a:7077", 4).settings("10.1.2.3") == {"spark.cores.max": "4", **there}
     assert read_master("yarn", None).settings("10.1.2.3") == there
-    assert read_master("k8s://https://a:443", None).settings("0.0.0.0") == {}
     assert [read_master(url, None).cores for url in ("local", "local[3]", "local[3, 2]", "yarn")] == [1, 3, 3, 1]
+
+
+@pytest.mark.parametrize(
+    ("url", "listen", "settings", "is_refused"),
+    [
+        ("spark://far:7077", "127.0.0.1", {}, True),
+        ("spark://127.0.0.1:7077,far:7077", "localhost", {}, True),
+        ("yarn", "::1", {}, True),
+        ("k8s://https://far:443", "127.0.0.1", {}, True),
+        ("spark://far:7077", "10.1.2.3", {}, False),
+        ("spark://far:7077", "127.0.0.1", {"spark.driver.host": "127.0.0.1"}, False),
+        ("spark://127.0.0.1:7077", "127.0.0.1", {}, False),
+        ("local-cluster[2,1,1024]", "127.0.0.1", {}, False),
+        ("local[2]", "127.0.0.1", {}, False),
+    ],
+)
+def test_a_driver_that_executors_cannot_reach_is_refused(
+    url: str, listen: str, settings: dict[str, str], is_refused: bool
+) -> None:
+    master = read_master(url, 2)
+    if not is_refused:
+        master.check_driver(listen, settings)
+        return
+    with pytest.raises(PeerError) as error:
+        master.check_driver(listen, settings)
+    assert str(error.value) == (
+        f"listen={listen!r}: executors of {url} cannot reach the driver there; listen at an address of this machine, "
+        f"with --beyond-loopback, or give --conf spark.driver.host={listen} if they are all on this machine"
+    )
 
 
 def test_the_load_of_executors_elsewhere_is_the_time_of_their_tasks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -215,7 +215,10 @@ def test_only_loopback_unless_told_and_addresses_are_checked() -> None:
     identity = Identity("north", TOKEN)
     with pytest.raises(PeerError, match=r"listen='0.0.0.0:0': can be reached from other machines; allow this with"):
         Transport(identity, "0.0.0.0:0")
-    Transport(identity, "0.0.0.0:0", beyond_loopback=True)
+    Transport(identity, "192.0.2.1:0", beyond_loopback=True)
+    for anywhere in ("0.0.0.0:7401", "[::]:7401"):
+        with pytest.raises(PeerError, match=r"other peers cannot reach this one by that; write an address of this"):
+            Transport(identity, anywhere, beyond_loopback=True)
     Transport(identity, "[::1]:0")
     Transport(identity, "localhost:0")
     for wrong in ("localhost", ":1", "a:70000", "a:b"):

@@ -73,6 +73,7 @@ def _live(arguments: argparse.Namespace, token: Token, settings: Settings, log: 
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     settings_of_spark = dict(map(read_setting, arguments.conf))
     master = read_master(arguments.master or settings_of_spark.pop("spark.master", None), arguments.cores)
+    master.check_driver(split(arguments.listen)[0], settings_of_spark)
     options = PeerOptions(
         name=arguments.name,
         listen=arguments.listen,

@@ -41,10 +41,15 @@ class Transport:
         self.identity = identity
         self.counts: Counter[str] = Counter()
         self._host, self._port = split(listen)
-        if not beyond_loopback and not _is_loopback(self._host):
+        if not beyond_loopback and not is_loopback(self._host):
             raise PeerError(
                 f"listen={listen!r}: can be reached from other machines; allow this with --beyond-loopback "
                 "(beyond_loopback=True)"
+            )
+        if _is_anywhere(self._host):
+            raise PeerError(
+                f"listen={listen!r}: other peers cannot reach this one by that; write an address of this machine, as "
+                "10.0.0.5:7401"
             )
         self.receive: Callable[[str, bytes], None] = lambda node, content: None
         """Called with every message and the id of its sender."""
@@ -213,11 +218,19 @@ def split(address: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches a host by this name."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _is_anywhere(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
 
 
 def _short(error: BaseException) -> str:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from braided.errors import PeerError
+from braided.fleet.transport import is_loopback
 
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:, *\d+)?\])?")
 _KNOWN = re.compile(r"spark://.+|yarn|k8s://.+|local-cluster\[\d+, *\d+, *\d+\]")
-_ANYWHERE = ("0.0.0.0", "::")
+_HOSTS = re.compile(r"spark://(.+)")
+_DRIVER_HOST = "spark.driver.host"
 
 
 @dataclass(frozen=True)
@@ -35,15 +38,30 @@ class Master:
     def settings(self, listen: str) -> dict[str, str]:
         """Return the settings of Spark beside the master; `listen` is the host at which others reach the peer.
 
-        Executors on other machines reach the driver at the host at which other peers reach the agent. If this is every
-        address of this machine, Spark chooses one.
+        Executors on other machines reach the driver at the host at which other peers reach the agent.
         """
         if self.is_local:
-            return {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
+            return {_DRIVER_HOST: "localhost", "spark.driver.bindAddress": "127.0.0.1"}
         settings = {"spark.cores.max": str(self.cores)} if self.url.startswith("spark://") else {}
-        if listen not in _ANYWHERE:
-            settings |= {"spark.driver.host": listen, "spark.driver.bindAddress": listen}
-        return settings
+        return {**settings, _DRIVER_HOST: listen, "spark.driver.bindAddress": listen}
+
+    def check_driver(self, listen: str, settings: Mapping[str, str]) -> None:
+        """Raise if the driver listens on loopback and executors may be on other machines, which could not reach it."""
+        if self.is_local or _DRIVER_HOST in settings or not is_loopback(listen):
+            return
+        named = _HOSTS.fullmatch(self.url)
+        if self.url.startswith("local-cluster") or (named and all(map(is_loopback, _hosts(named[1])))):
+            return
+        raise PeerError(
+            f"listen={listen!r}: executors of {self.url} cannot reach the driver there; listen at an address of this "
+            f"machine, with --beyond-loopback, or give --conf {_DRIVER_HOST}={listen} if they are all on this machine"
+        )
+
+
+def _hosts(addresses: str) -> Iterator[str]:
+    """Yield the hosts of a master and those that stand in for it: `one:7077,other:7077`."""
+    for address in addresses.split(","):
+        yield address.rpartition(":")[0].removeprefix("[").removesuffix("]") or address
 
 
 def read_master(url: str | None, cores: int | None) -> Master:

@@ -99,7 +99,7 @@ async def run_peer(spark: SparkSession, options: PeerOptions, ready: Callable[[C
             peer.log = options.log
             await peer.start(others)
             ready(contact, storage)
-            host.warm_up()
+            host.warm_up(storage)
             with warnings_noted(peer.holding.note):
                 why = await end
             if why is None:

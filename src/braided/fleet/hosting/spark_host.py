@@ -101,9 +101,12 @@ class SparkHost:
     def measure(self) -> Measured:
         return self._meter.measured()
 
-    def warm_up(self) -> None:
-        """Run a small query once, so that the first job need not wait for Spark. A job reports errors again."""
-        self._threads.submit(warm_up, self._setting)
+    def warm_up(self, storage: str) -> None:
+        """Run a small query once, so that the first job need not wait for Spark. A job reports errors again.
+
+        storage : the fleet's directory, which executors on other machines reach too.
+        """
+        self._threads.submit(warm_up, self._setting, None if self._is_local else storage)
 
     async def rehearse(self, job: Job) -> None:
         call = self._call(lambda: rehearse(self._setting, job, self._rehearsal), self._rehearsal, "to rehearse")

@@ -41,9 +41,12 @@ path = {pairs}
 """
 
 
-def warm_up(setting: JobEnvironment) -> None:
-    """Join a few rows from files into a topic, in a separate session, and delete all files."""
-    with tempfile.TemporaryDirectory(prefix="braided-warm-up-", ignore_cleanup_errors=True) as folder:
+def warm_up(setting: JobEnvironment, shared: str | None = None) -> None:
+    """Join a few rows from files into a topic, in a separate session, and delete all files.
+
+    shared : a directory that executors on other machines reach too; None if tasks run in this process tree.
+    """
+    with tempfile.TemporaryDirectory(prefix="braided-warm-up-", dir=shared, ignore_cleanup_errors=True) as folder:
         paths = {name: Path(folder, name) for name in ("a", "b", "pairs", "checkpoint")}
         for side in ("a", "b"):
             _write(paths[side])
