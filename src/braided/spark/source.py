@@ -87,9 +87,7 @@ class BraidedSource(DataSource):  # type: ignore[misc]
         path = _required(path)
         kind = next((kind for kind in PLACES if kind.is_at(path)), None)
         if kind is None:
-            raise OptionError(
-                f"path={path!r}: not one of: {', '.join(kind.what for kind in PLACES)}; use another path"
-            )
+            raise OptionError(f"path={path!r}: not one of: {', '.join(kind.what for kind in PLACES)}; use another path")
         return kind(path, self.options)
 
     def _written(self) -> Place:
