@@ -1,7 +1,7 @@
 """What a row, a comparison, a block, a task and a batch cost here, as measured: simulated figures compute with it.
 
 `benchmarks/operator_costs.py` and `benchmarks/cores.py` measure them anew. Other machines have other costs, but what
-the figures say depends on their ratios alone. No test compares these constants with a new measurement.
+the figures say depends on their ratios alone. `tests/slow/test_operator_costs.py` measures them again.
 """
 
 from __future__ import annotations
