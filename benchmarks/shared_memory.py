@@ -1,6 +1,6 @@
 """What two joins find with one budget: all rows compete, shares by average credits, or each join has half.
 
-    python benchmarks/shared_memory.py             a minute; docs/papers/gdj.md quotes it
+    python benchmarks/shared_memory.py             seconds; docs/papers/gdj.md quotes it
     python benchmarks/shared_memory.py --quick     tries everything; its figures mean nothing
 
 GDJ, METHOD 1, percentile 0.2; a window of a tenth of the rows, and a budget of 20% of the window. Recall is over the

@@ -117,10 +117,10 @@ def tick_step(most: float, ticks: int) -> float:
 def short_number(value: float) -> str:
     """Write the number of a tick.
 
-    >>> [short_number(value) for value in (0, 250, 1500, 40_000, 2_500_000)]
-    ['0', '250', '1.5k', '40k', '2.5M']
+    >>> [short_number(value) for value in (0, 250, 1500, 40_000, 2_500_000, 20_000_000_000)]
+    ['0', '250', '1.5k', '40k', '2.5M', '20G']
     """
-    for size, suffix in ((1_000_000, "M"), (1000, "k")):
+    for size, suffix in ((1_000_000_000, "G"), (1_000_000, "M"), (1000, "k")):
         if value >= size:
             return f"{value / size:g}{suffix}"
     return f"{value:g}"

@@ -77,6 +77,11 @@ def test_a_strategy_gives_the_oracles_rows_over_a_restart(spark: SparkSession, t
     costs = again.costs()
     assert all(cost.rows > 0 and cost.ms > 0 for cost in costs.values())
     assert "us a row" in str(again)
+    shares = again.shares()
+    assert sum(shares.values()) == 6
+    most = max(costs, key=lambda name: costs[name].ms)
+    assert shares[most] == max(shares.values())
+    assert f"{shares[most]:>7}  stopped" in str(again) or f"{shares[most]:>7}  new" in str(again)
 
 
 def test_stages_run_together_and_one_that_fails_stops_all(spark: SparkSession, tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +19,14 @@ from braided.local.runtime import LocalRuntime
 from braided.routing.start import first_table
 from braided.sim import papers
 from braided.sim.cluster import Cluster, Copies
-from braided.sim.figure import Figure, Panel
+from braided.sim.figure import Figure, Panel, draw
 from braided.sim.join import SimulatedJoin
 from braided.sim.papers import Reproduction
 from braided.sim.server_kernel import Costs
 from braided.sim.ssp import Setup, simulate
+from braided.sim.streamcloud import Setup as StreamSetup
+from braided.sim.streamcloud import capacity, mapped
+from braided.sim.streamcloud import simulate as simulate_stream
 from braided.time.clocks import Window
 
 SECOND = 1_000_000
@@ -152,3 +157,41 @@ def test_weights_by_cpu_time_settle_where_pairs_cost_more_than_copies() -> None:
     static, adaptive = (simulate(setup, way, 5) for way in ("static", "ssp"))
     assert adaptive.throughput > 1.02 * static.throughput
     assert sum(decision["action"] == "weights" for decision in adaptive.decisions) < 30
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+PAGES = Path(__file__).parents[2] / "docs" / "papers"
+LETTER = 7.0
+"""About how wide a letter of a label is."""
+
+
+@pytest.mark.parametrize("path", sorted(PAGES.glob("*.svg")), ids=lambda path: path.stem)
+def test_the_labels_of_the_pages_figures_are_inside_and_apart(path: Path) -> None:
+    root = ElementTree.parse(path).getroot()
+    width = float(root.attrib["width"])
+    for panel in root.iter(f"{SVG}g"):
+        left = float(panel.attrib["transform"].removeprefix("translate(").split()[0])
+        spans: dict[str, list[tuple[float, float]]] = {}
+        for text in panel.iter(f"{SVG}text"):
+            long, at = LETTER * len(text.text or ""), left + float(text.attrib["x"])
+            start = at - {"middle": long / 2, "end": long}.get(text.attrib.get("text-anchor", ""), 0)
+            assert start >= left - 1, (path.stem, text.text)
+            assert start + long <= width + LETTER, (path.stem, text.text)
+            spans.setdefault(text.attrib["y"], []).append((start, start + long))
+        for line in spans.values():
+            for (_, end), (start, _) in pairwise(sorted(line)):
+                assert start >= end - LETTER / 2, path.stem
+
+
+def test_every_bar_has_its_word() -> None:
+    panel = Panel("bars", "policy", "recall", ["a long name", "another long name", "third"], {"x": [1.0, 2.0, 3.0]})
+    drawn = draw(Figure("1", "one", "bars", [panel]))
+    assert all(f">{word}</text>" in drawn for word in panel.x)
+
+
+def test_queues_of_an_overloaded_processor_grow_with_the_load() -> None:
+    """Of the last batch only the rows that came in time wait."""
+    setup = StreamSetup()
+    most = capacity(mapped, 1, setup)
+    queues = [simulate_stream(mapped, load, 1, setup).queue for load in np.geomspace(0.5 * most, 80 * most, 30)]
+    assert queues == sorted(queues)

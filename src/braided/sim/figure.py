@@ -24,6 +24,9 @@ _STYLE = (
     "text{font:12px system-ui,sans-serif;fill:#334155}.title{font-weight:600}.grid{stroke:#cbd5e1;stroke-width:.6}"
     ".line{fill:none;stroke-width:1.8}@media(prefers-color-scheme:dark){text{fill:#cbd5e1}.grid{stroke:#475569}}"
 )
+_LETTER = 6.8
+"""How wide a letter is at most, on average."""
+_FEW = 12
 _PANEL = Frame(width=330, height=250, left=44, right=14, top=34, bottom=44)
 
 
@@ -96,14 +99,15 @@ def _draw_panel(panel: Panel, colours: Mapping[str, str]) -> list[str]:
         )
     middle = (left + right) / 2
     parts.append(f'<text x="{middle}" y="{bottom + 36}" text-anchor="middle">{escape(panel.x_label)}</text>')
-    places = _places(panel)
-    free = 0.0
-    for place, value in zip(places, panel.x, strict=True):
-        text = value if isinstance(value, str) else short_number(float(f"{value:.3g}"))
-        if place >= free:
-            parts.append(f'<text x="{place:.1f}" y="{bottom + 18}" text-anchor="middle">{escape(text)}</text>')
-            free = place + 12 + 6 * len(text)
     words = any(isinstance(value, str) for value in panel.x)
+    places = _places(panel, panel.x)
+    free = 0.0
+    ticks = panel.x if words else ticks_of([float(x) for x in panel.x], log=panel.log_x)
+    for place, value in zip(_places(panel, ticks), ticks, strict=True):
+        text = value if isinstance(value, str) else short_number(float(f"{value:.3g}"))
+        if words or place - _LETTER * len(text) / 2 >= free:
+            parts.append(f'<text x="{place:.1f}" y="{bottom + 18}" text-anchor="middle">{escape(text)}</text>')
+            free = place + _LETTER * (len(text) / 2 + 1)
     wide = 0.8 * (right - left) / len(panel.x) / len(panel.series)
     for s, (name, values) in enumerate(panel.series.items()):
         heights = [_PANEL.down(value / top) for value in values]
@@ -126,12 +130,36 @@ def _draw_panel(panel: Panel, colours: Mapping[str, str]) -> list[str]:
     return parts
 
 
-def _places(panel: Panel) -> list[float]:
+def _places(panel: Panel, values: Sequence[float] | Sequence[str]) -> list[float]:
+    """Return where values are on the horizontal axis of a panel."""
     if any(isinstance(value, str) for value in panel.x):
-        return [_PANEL.across((i + 0.5) / len(panel.x)) for i in range(len(panel.x))]
-    numbers = [math.log(float(x)) if panel.log_x else float(x) for x in panel.x]
-    low, high = min(numbers), max(numbers)
-    return [_PANEL.across((x - low) / (high - low) if high > low else 0.5) for x in numbers]
+        return [_PANEL.across((i + 0.5) / len(values)) for i in range(len(values))]
+
+    def at(x: float | str) -> float:
+        return math.log(float(x)) if panel.log_x else float(x)
+
+    low, high = min(map(at, panel.x)), max(map(at, panel.x))
+    return [_PANEL.across((at(x) - low) / (high - low) if high > low else 0.5) for x in values]
+
+
+def ticks_of(x: Sequence[float], *, log: bool) -> list[float]:
+    """Return what to write at an axis: the points themselves where they are few, else round numbers between them.
+
+    >>> ticks_of([1, 5, 40], log=False), ticks_of(range(3, 50), log=False)
+    ([1, 5, 40], [10.0, 20.0, 30.0, 40.0])
+    >>> ticks_of([0.9 + n for n in range(60)], log=True)
+    [1.0, 2.0, 5.0, 10.0, 20.0, 50.0]
+    """
+    low, high = min(x), max(x)
+    if len(x) <= _FEW:
+        return list(x)
+    if log:
+        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        found = [float(f"{factor}e{decade}") for decade in decades for factor in (1, 2, 5)]
+        return [tick for tick in found if low <= tick <= high]
+    step = tick_step(high - low, 5)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [round(number * step, 9) for number in range(first, last + 1)]
 
 
 def table(figure: Figure) -> str:

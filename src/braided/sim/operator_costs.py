@@ -1,7 +1,7 @@
 """What a row, a comparison, a block, a task and a batch cost here, as measured: simulated figures compute with it.
 
 `benchmarks/operator_costs.py` and `benchmarks/cores.py` measure them again. Other machines have other costs, but the
-figures depend only on their ratios. No test compares these constants with a new measurement.
+figures depend only on their ratios. `tests/slow/test_operator_costs.py` measures the ratios again.
 """
 
 from __future__ import annotations

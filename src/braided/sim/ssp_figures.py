@@ -120,7 +120,7 @@ def changing_rates(quick: bool, tell: Tell) -> list[Reproduction]:
         f"the paper's text (the slower stream is split, every row to the least loaded): {mean['paper']:.3f}; "
         f"partition=grid: {mean['grid']:.3f}",
     )
-    title = "Throughput while rates change, 5 servers per join"
+    title = "Changing rates, 5 servers per join"
     x = [50.0 * (number + 1) for number in range(len(samples["ssp"]))]
     panel = Panel(title, "seconds", "join operations in 50 s", x, {_NAMES[way]: samples[way] for way in ways})
     figure = Figure("7", "ssp_7_adaptation", title, [panel], verdicts)

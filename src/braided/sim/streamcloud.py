@@ -157,7 +157,7 @@ def simulate(
         compared += share * work.comparisons * span
         spent += share * float(busy.sum() + workers * costs.task / _MICROS)
         arrived = float(random.poisson(rate * took))
-        queued += share * took * (waiting + arrived / 2)
+        queued += share * took * (waiting + share * arrived / 2)
         now += took
         waiting = arrived
     use = min(1.0, spent / (workers * seconds))

@@ -43,16 +43,15 @@ def operators(quick: bool, tell: Tell) -> list[Reproduction]:
         seconds = 120.0 if quick else SECONDS
         samples = {size: [simulate(operator, load, size, setup, seconds=seconds) for load in loads] for size in sizes}
         compares = name in ("join", "product", "fixed")
-        throughput = {
-            f"{size} processors": [s.comparisons if compares else s.rows for s in samples[size]] for size in sizes
-        }
-        use = {f"{size} processors": [s.use for s in samples[size]] for size in sizes}
+        by = {_several(size, "processor"): samples[size] for size in sizes}
+        throughput = {label: [s.comparisons if compares else s.rows for s in found] for label, found in by.items()}
+        use = {label: [s.use for s in found] for label, found in by.items()}
         # Logarithms: an overloaded small configuration would hide all others.
-        queue = {f"{size} processors": [float(np.log10(1 + s.queue)) for s in samples[size]] for size in sizes}
-        label = "comparisons a second" if compares else "rows a second"
+        queue = {label: [float(np.log10(1 + s.queue)) for s in found] for label, found in by.items()}
+        unit = "comparisons a second" if compares else "rows a second"
         panels = [
             Panel(title, "load, rows a second", text, loads, _rounded(series), log_x=True)
-            for text, series in ((label, throughput), ("CPU use", use), ("log10 of rows waiting per processor", queue))
+            for text, series in ((unit, throughput), ("CPU use", use), ("log10 of rows waiting per processor", queue))
         ]
         verdicts = _verdicts(name, most, setup)
         figure = Figure(number, f"streamcloud_{number}_{name}", title, panels, verdicts)
@@ -150,9 +149,9 @@ def strategies(quick: bool, tell: Tell) -> list[Reproduction]:
     parts = {part: [getattr(at[way], part) for way in STRATEGIES] for part in ("work", "other", "idle")}
     panel = Panel(
         "30 processors at their best rate",
-        "strategy",
+        "cluster by",
         "share of the processors' time",
-        [NAMES[w] for w in STRATEGIES],
+        list(STRATEGIES),
         _rounded(parts),
     )
     most_idle = max(STRATEGIES, key=lambda way: at[way].idle)
@@ -175,6 +174,10 @@ def strategies(quick: bool, tell: Tell) -> list[Reproduction]:
     return [first, second]
 
 
+def _several(count: int, name: str) -> str:
+    return f"{count} {name}" if count == 1 else f"{count} {name}s"
+
+
 def _claim(ratio: float, paper: float) -> str:
     return "met" if ratio >= paper else "met in direction, not in size" if ratio > 1.02 else "refuted"
 
@@ -195,10 +198,10 @@ def instances(quick: bool, tell: Tell) -> list[Reproduction]:
             even = key_shares(count * per_node, setup.callers).max() * count * per_node
             node = min(per_node / apart, 4 / total) * 1e6
             rates.append(count * node / float(even))
-        series[f"{per_node} instances"] = rates
+        series[_several(per_node, "instance")] = rates
     panel = Panel("Join, nodes of four cores", "nodes", "rows a second at most", nodes, _rounded(series))
-    ratio = series["4 instances"][-1] / series["1 instances"][-1]
-    steps = [series[f"{n} instances"][-1] for n in (1, 2, 3, 4)]
+    ratio = series["4 instances"][-1] / series["1 instance"][-1]
+    steps = [rates[-1] for rates in series.values()]
     rising = all(later > 1.01 * sooner for sooner, later in pairwise(steps))
     full = next(n for n in (1, 2, 3, 4) if n / apart >= 4 / total or n == 4)
     verdicts = (

@@ -109,15 +109,22 @@ class Deployment:
         """Return the costs of each stage so far, those of earlier runs included; pass them to `braided.deploy`."""
         return {stage.name: self._cost(stage.name) for stage in self._stages}
 
+    def shares(self) -> dict[str, int]:
+        """Return how many partitions each stage would have by its costs so far (StreamCloud III.G).
+
+        A stage keeps its number of partitions, since its state is on them. A new deployment with `costs` uses these.
+        """
+        return shares_of(self.stages, sum(self._partitions.values()), self.costs())
+
     def __str__(self) -> str:
-        costs = self.costs()
+        costs, shares = self.costs(), self.shares()
         width = max(map(len, self.stages))
-        lines = [f"{'stage':<{width}}  partitions  state    us/row"]
+        lines = [f"{'stage':<{width}}  partitions  by cost  state    us/row"]
         for stage in self._stages:
-            query = self._queries.get(stage.name)
+            query, name = self._queries.get(stage.name), stage.name
             state = "new" if query is None else "runs" if query.isActive else "stopped"
-            cost = f"{costs[stage.name].us_per_row:.1f}" if costs[stage.name].rows else "-"
-            lines.append(f"{stage.name:<{width}}  {self._partitions[stage.name]:>10}  {state:<7}  {cost:>8}")
+            cost, share = (f"{costs[name].us_per_row:.1f}", shares[name]) if costs[name].rows else ("-", "-")
+            lines.append(f"{name:<{width}}  {self._partitions[name]:>10}  {share:>7}  {state:<7}  {cost:>8}")
         return "\n".join(lines)
 
     def _check_stopped(self) -> None:
