@@ -1,4 +1,4 @@
-"""Peers whose executors are on a standalone cluster: cores and loads are those of the executors, and peers may die."""
+"""Peers whose executors are on a standalone cluster: cores and loads are those of the executors, jobs move, and peers may die."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 from cluster import LocalCluster
 
 
-def test_a_peer_on_a_cluster_runs_a_job_and_is_replaced(tmp_path: Path) -> None:
+def test_a_job_runs_on_a_cluster_moves_and_is_taken_over(tmp_path: Path) -> None:
     with LocalCluster(tmp_path / "cluster", 2, cores=2, memory="1g") as cluster:
         more = (
             "--master",
@@ -55,7 +55,21 @@ def _check(peers: SparkPeers, root: Path) -> None:
         soon(lambda: {peer.cores for peer in fleet.status().peers} == {2.0}, "the executors' cores")
     until(lambda: rows_of(root / "hits") > 0, 300, "results")
     soon(lambda: (part := row().measured) is not None and part.load > 0 and (part.rate or 0) > 0, "a load")
+    source = row().peer
+    target = {"north": "south", "south": "north"}[source]
+    with peers.fleet() as fleet:
+        assert fleet.move("hits", target)
+        soon(lambda: any(event.what.startswith("moved to") for event in fleet.events(component="hits")), "its event")
+    before = rows_of(root / "hits")
+    until(lambda: rows_of(root / "hits") > before, 300, "results after the move")
+    with peers.fleet() as fleet:
+
+        def loads() -> dict[str, float]:
+            return {peer.contact.name: peer.load for peer in fleet.status().peers}
+
+        soon(lambda: loads()[target] > loads()[source], "the load at the target, where the tasks run now")
     holder = row().peer
+    assert holder == target
     peers.kill(holder)
     soon(lambda: row(holder).state == "orphaned", "a job that nobody runs")
     soon(lambda: row(holder).state == "running" and row(holder).peer != holder, "another peer")

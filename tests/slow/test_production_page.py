@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -32,7 +33,7 @@ def _free_port() -> str:
 
 
 def _is_shown(port: str) -> bool:
-    query = urllib.parse.urlencode({"query": 'braided_job_state{job="ticks",state="running"} == 1'})
+    query = urllib.parse.urlencode({"query": 'braided_job_state{fleet_job="ticks",state="running"} == 1'})
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/query?{query}", timeout=5) as answer:
             return bool(json.load(answer)["data"]["result"])
@@ -69,8 +70,17 @@ def test_ten_commands_from_an_empty_home_show_a_job(tmp_path: Path) -> None:
             assert shell.poll() is None, shell.communicate()[0]
             time.sleep(1)
     finally:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if shell.poll() is None:
-                os.killpg(shell.pid, number)
-                time.sleep(10 if number == signal.SIGTERM else 0)
-        shell.wait(30)
+        _end(shell)
+
+
+def _end(shell: subprocess.Popen[str]) -> None:
+    """End a shell and all that it has started: in order, and by force what is left after a minute."""
+    ends = time.monotonic() + 60
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(shell.pid, signal.SIGTERM)
+        while time.monotonic() < ends:
+            shell.poll()
+            os.killpg(shell.pid, 0)
+            time.sleep(0.5)
+        os.killpg(shell.pid, signal.SIGKILL)
+    shell.wait(30)

@@ -31,6 +31,9 @@ LENGTH = 150.0
 CALM = 180.0
 """Seconds after the last fault within which every job must run: three leases, and what backs off after failures."""
 
+ASKED = 90.0
+"""Seconds that an order may take: who ordered it may be dead, or stopped for a while."""
+
 
 class StormNetwork(VirtualNetwork):
     """Messages that come twice, and that overtake each other by seconds."""
@@ -193,7 +196,11 @@ class Storm:
 
     async def _ask(self, peer: str, wanted: Request) -> object:
         asking = self.random.choice([name for name in PEERS if name not in self._dead])
-        return await self.fleet.peers[asking].agent.ask(contact(peer), wanted, 30.0)
+        try:
+            async with asyncio.timeout(ASKED):
+                return await self.fleet.peers[asking].agent.ask(contact(peer), wanted, 30.0)
+        except TimeoutError:  # who asked has died meanwhile, and its timers with it
+            return None
 
     async def _insist(self, wanted: Request, peer: str | None = None) -> None:
         for _ in range(40):

@@ -19,8 +19,8 @@ from braided.ui.metrics import FAMILIES, MOST_ENDED, Metrics
 from braided.ui.metrics_server import MetricsServer
 
 DOCS = Path(__file__).parents[2] / "docs" / "how-to" / "metrics.md"
-ALERTS = Path(__file__).parents[2] / "examples" / "prometheus" / "alerts.yml"
-_LINE = re.compile(r'([a-z_]+)(?:\{((?:[a-z]+="(?:[^"\\\n]|\\.)*",?)*)\})? (\S+)')
+EXAMPLES = Path(__file__).parents[2] / "examples" / "prometheus"
+_LINE = re.compile(r'([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\.)*",?)*)\})? (\S+)')
 
 
 def read(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -34,7 +34,7 @@ def read(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
         elif not line.startswith("# HELP "):
             match = _LINE.fullmatch(line)
             assert match is not None, line
-            labels = frozenset(re.findall(r'([a-z]+)="((?:[^"\\\n]|\\.)*)"', match[2] or ""))
+            labels = frozenset(re.findall(r'([a-z_]+)="((?:[^"\\\n]|\\.)*)"', match[2] or ""))
             key = match[1], labels
             assert key not in series, f"twice: {line}"
             assert match[1] in typed, line
@@ -132,7 +132,7 @@ def test_a_kafka_source_tells_how_far_it_is_behind() -> None:
     assert value(metrics, "braided_source_offsets_behind", of="mean") == 8.5
 
 
-def test_a_fleet_shows_its_peers_and_the_states_of_its_jobs() -> None:
+def of_fleet() -> Metrics:
     metrics = Metrics()
     contact = Contact("0" * 40, "127.0.0.1:7401", "north")
     rows = (
@@ -150,18 +150,25 @@ def test_a_fleet_shows_its_peers_and_the_states_of_its_jobs() -> None:
     )
     status = Status((PeerRow(contact, 0.75, 2.0),), rows)
     metrics.add(describe_fleet(status, (), {"north": deque([0.7])}, redact=True))
+    return metrics
+
+
+def test_a_fleet_shows_its_peers_and_the_states_of_its_jobs() -> None:
+    metrics = of_fleet()
     assert value(metrics, "braided_fleet_peers") == 1
     assert value(metrics, "braided_peer_load_ratio", peer="north") == 0.75
-    assert value(metrics, "braided_job_state", job="calm", state="running") == 1
-    assert value(metrics, "braided_job_state", job="broken", state="failed") == 1
-    assert value(metrics, "braided_job_state_since_timestamp_seconds", job="broken") == 50
-    assert value(metrics, "braided_job_failures", job="broken") == 6
+    assert value(metrics, "braided_job_state", fleet_job="calm", state="running") == 1
+    assert value(metrics, "braided_job_state", fleet_job="broken", state="failed") == 1
+    assert value(metrics, "braided_job_state_since_timestamp_seconds", fleet_job="broken") == 50
+    assert value(metrics, "braided_job_failures", fleet_job="broken") == 6
     assert value(metrics, "braided_peer_draining", peer="north") == 0
-    assert value(metrics, "braided_job_backlog_rows", job="calm") == 12
-    assert value(metrics, "braided_job_rows_per_second", job="calm") == 3
+    assert value(metrics, "braided_job_backlog_rows", fleet_job="calm") == 12
+    assert value(metrics, "braided_job_rows_per_second", fleet_job="calm") == 3
     # What nobody has counted is absent, not 0.
     assert not [
-        key for key in read(metrics.text()) if key[0] == "braided_job_backlog_rows" and ("job", "broken") in key[1]
+        key
+        for key in read(metrics.text())
+        if key[0] == "braided_job_backlog_rows" and ("fleet_job", "broken") in key[1]
     ]
     metrics.add({"event": "fleet", "peers": [], "components": [], "happened": [], "error": "no answer"})
     assert value(metrics, "braided_fleet_up") == 0
@@ -197,8 +204,21 @@ def test_the_endpoint_answers_on_loopback_and_asks_others_for_a_bearer() -> None
 def test_every_metric_is_documented_and_alerts_name_only_those() -> None:
     documented = set(re.findall(r"`(braided_[a-z_]+)`", DOCS.read_text(encoding="utf-8")))
     assert documented == FAMILIES.keys()
-    used = set(re.findall(r"\bbraided_[a-z_]+", ALERTS.read_text(encoding="utf-8")))
-    assert used <= FAMILIES.keys()
+    for name in ("alerts.yml", "grafana.json"):
+        used = set(re.findall(r"\bbraided_[a-z_]+", (EXAMPLES / name).read_text(encoding="utf-8")))
+        assert used <= FAMILIES.keys()
+
+
+def test_no_label_is_one_that_prometheus_has_itself() -> None:
+    # It would rename ours, `exported_job`, and alerts would name what was scraped.
+    labels = re.findall(r"^\| `braided_[a-z_]+` \| [a-z]+ \| ([^|]*)\|", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(labels) == len(FAMILIES)
+    assert not {"job", "instance"} & {
+        name.strip() for named in labels for name in re.sub(r"\(.*\)", "", named).split(",")
+    }
+    named = {label for metrics in (fed("a"), of_fleet()) for _, of in read(metrics.text()) for label, _ in of}
+    assert "fleet_job" in named
+    assert not {"job", "instance"} & named
 
 
 def test_a_closed_endpoint_answers_no_more_on_open_connections() -> None:

@@ -299,7 +299,7 @@ def _of_fleet(fleet: Json | None) -> Iterator[Sample]:
         yield Sample("braided_peer_cores", {"peer": peer["name"]}, peer["cores"])
         yield Sample("braided_peer_draining", {"peer": peer["name"]}, float(peer.get("drains", False)))
     for job in fleet["components"]:
-        own = {"job": job["name"]}
+        own = {"fleet_job": job["name"]}  # `job` is a label of Prometheus: what it has scraped
         for state in _JOB_STATES:
             yield Sample("braided_job_state", {**own, "state": state}, float(job.get("state") == state))
         if job.get("since"):
