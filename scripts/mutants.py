@@ -870,4 +870,25 @@ MUTATIONS = (
         "at.index + left + 1",
         ("tests/unit/test_tables.py", "-k", "however"),
     ),
+    Mutation(
+        "a stream leaves out files that were deleted after it began",
+        "storage/file_index.py",
+        "return self._gone.get(number, position.began) < position.began",
+        "return number in self._gone",
+        ("tests/unit/test_directory_source.py", "-k", "leaves_out"),
+    ),
+    Mutation(
+        "of two who find a file both number it",
+        "storage/file_index.py",
+        "self._files.create(name, json",
+        "self._files.replace(name, json",
+        ("tests/unit/test_directory_source.py", "-k", "at_once"),
+    ),
+    Mutation(
+        "statistics of a field are taken for those of a column with its name",
+        "storage/file_reader.py",
+        "if len(named) != 1:",
+        "if not named:",
+        ("tests/unit/test_file_reader.py",),
+    ),
 )

@@ -25,6 +25,7 @@ def main(tables: Path, out: Path, jars: str) -> None:
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.databricks.delta.snapshotPartitions", "1")  # else 50 tasks for the log of each table
         .config("spark.ui.enabled", "false")
         .getOrCreate()
     )

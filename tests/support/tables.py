@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-BATCHES = 200
+BATCHES = 100
 KILLS = 20
 """How often a driver of Spark is killed for each format."""
 

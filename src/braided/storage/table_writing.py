@@ -112,7 +112,7 @@ class TableWriter:
 
     def _folder(self, values: tuple[str | int | None, ...]) -> str:
         return "".join(
-            f"{part.column.replace('/', '%2F')}={_NULL if value is None else quote(str(value), safe='')}/"
+            f"{_folder_name(part.column)}={_NULL if value is None else quote(str(value), safe='')}/"
             for part, value in zip(self.target.partitions, values, strict=True)
             if part.as_text
         )
@@ -138,6 +138,15 @@ class TableWriter:
         """Delete the files of a failed attempt."""
         for writer in self._writers.values():
             writer.discard()
+
+
+def _folder_name(column: str) -> str:
+    """Return a column in the name of a folder: a colon in the first one would be the end of a URL's scheme to Spark.
+
+    >>> _folder_name("a/b: ü")
+    'a%2Fb%3A ü'
+    """
+    return column.replace("/", "%2F").replace(":", "%3A")
 
 
 def split(columns: list[pa.Array[Any]]) -> list[tuple[tuple[Any, ...], npt.NDArray[np.int64]]]:
