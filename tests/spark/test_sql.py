@@ -247,7 +247,7 @@ BAD = {
         r"BRAIDED\('c', 'time=n'\): c has no such time"
     ),
     "SELECT c.n FROM calls WATERMARK t DELAY OF INTERVAL 1 SECOND c": r"sql: .*(UNRESOLVED_COLUMN.*`t`|PARSE_SYNTAX_ERROR)",
-    "SELECT FROM WHERE": r"sql: the text cannot be parsed",
+    "SELECT FROM WHERE": r"sql: (does not parse|the text cannot be parsed)",
     "WITH calls AS (SELECT * FROM calls WHERE n > 1) SELECT c.n FROM calls c": (
         r"the common table expression calls reads the stream of its name; rename it"
     ),

@@ -200,7 +200,7 @@ def test_a_sum_that_does_not_fit_is_refused() -> None:
     joined = local.stream(rows, time="ts").join(local.stream(rows, time="ts"), on="k", within="1 second")
     with pytest.raises(BraidedError, match=re.escape("total: sum(n) of a window does not fit 64 bits")):
         joined.aggregate(window="1 minute", total="sum(n)")
-    with pytest.raises(OptionError, match=re.escape("other: Table is no stream; write braided.local.stream(table")):
+    with pytest.raises(OptionError, match=re.escape("other: Table is not a stream; write braided.local.stream(table")):
         local.stream(rows, time="ts").join(rows, on="k", within="1 second")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match=re.escape("witin=: unknown option of join; did you mean within=?")):
         local.stream(rows, time="ts").join(local.stream(rows, time="ts"), on="k", witin="1 second")

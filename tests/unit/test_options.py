@@ -57,7 +57,7 @@ def test_bad_options(change: dict[str, Any], message: str) -> None:
 
 
 def test_inputs_that_are_no_tables() -> None:
-    with pytest.raises(BraidedError, match="left: int does not speak the Arrow C stream interface; give a pyarrow"):
+    with pytest.raises(BraidedError, match="left: int does not have the Arrow C stream interface; pass a pyarrow"):
         local.join(3, RIGHT, **GOOD)
     with pytest.raises(BraidedError, match=r"left: list is not a Spark DataFrame; for Arrow data use braided\.local"):
         braided.join([], RIGHT, **GOOD)  # type: ignore[arg-type]
