@@ -87,7 +87,7 @@ class Report:
         # Most late rows are joined with all their matches; some joins report late rows that may have lost pairs.
         lost = ("lost pairs",) if any(stream["late"] and "lost" in stream for stream in self.streams) else ()
         lines += _table(
-            ("stream", "rows", "late", *lost, "null time", "null key", "quarantined", "given up", "clock", "lateness"),
+            ("stream", "rows", "late", *lost, "null time", "null key", "quarantined", "discarded", "clock", "lateness"),
             [
                 (
                     stream["name"],

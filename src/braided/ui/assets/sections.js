@@ -118,15 +118,15 @@ function heat(place, model) {
 function groups(place, model) {
   const routing = model.table, owned = new Map();
   for (const owner of routing.owners) owned.set(owner, (owned.get(owner) || 0) + 1);
-  const told = [...owned].sort(([a], [b]) => a - b).map(([owner, many]) => (owner < 0 ? `${many} on grids` : `worker ${owner}: ${many}`)).join(", ");
+  const summary = [...owned].sort(([a], [b]) => a - b).map(([owner, many]) => (owner < 0 ? `${many} on grids` : `worker ${owner}: ${many}`)).join(", ");
   place.append(html("p", {}, `Scheme ${routing.scheme}, table ${routing.version}: ${routing.in_use.length} of ${routing.workers} workers in use` + (routing.moving ? `, ${routing.moving} buckets still probe where they were.` : ".")));
   if (routing.owners.length) {
     const colors = Array.from({ length: COLORS }, (_, at) => css(`--w${at}`)), columns = Math.ceil(routing.owners.length / BUCKET_ROWS);
     cells(place, columns, BUCKET_ROWS, (column, row) => {
       const owner = routing.owners[column * BUCKET_ROWS + row];
       return owner === undefined ? null : owner < 0 ? css("--ink") : colors[owner % COLORS];
-    }, { height: 128, label: `Buckets of keys and their workers. ${told}` });
-    place.append(html("p", {}, `${routing.owners.length} buckets, each in its worker's colour. ${told}.`));
+    }, { height: 128, label: `Buckets of keys and their workers. ${summary}` });
+    place.append(html("p", {}, `${routing.owners.length} buckets, each in its worker's colour. ${summary}.`));
   }
   place.append(html("div", { class: "grids" }, routing.grids.map(gridTable)));
 }
@@ -169,7 +169,7 @@ function time(place, model) {
     place.append(html("h3", {}, "Rows later than that, in total"));
     lines(place, model, streams.map((stream, at) => [stream.name, (batch) => streamAt(model, batch, at)?.late]), { height: 150 });
   }
-  place.append(table(`Streams after batch ${model.at.batch}`, ["stream", "lateness", "rows", "late", "lost pairs", "waiting", "quarantined", "given up", "clock"],
+  place.append(table(`Streams after batch ${model.at.batch}`, ["stream", "lateness", "rows", "late", "lost pairs", "waiting", "quarantined", "discarded", "clock"],
     model.part.streams.map((stream) => [stream.name, duration(stream.lateness), ...["rows", "late", "lost", "waiting", "quarantined", "given_up"].map((name) => (stream[name] === undefined ? "-" : count(stream[name]))), moment(stream.clock)])));
   const detectors = model.part.query.detectors ?? [];
   if (detectors.length) {
@@ -201,19 +201,19 @@ function matches(place, model) {
 function graph(place, model) {
   const { boxes, arrows } = model.run.graph;
   const width = Math.max(...boxes.map((box) => box.x + box.width)) + 12, height = Math.max(...boxes.map((box) => box.y + box.height)) + 12;
-  const told = [], parts = [];
+  const summary = [], parts = [];
   for (const [from, to] of arrows) {
     const a = boxes[from], b = boxes[to], x1 = a.x + a.width, y1 = a.y + a.height / 2, y2 = b.y + b.height / 2, middle = (x1 + b.x) / 2;
     parts.push(svg("path", { class: "arrow", d: `M${x1} ${y1}C${middle} ${y1} ${middle} ${y2} ${b.x - 7} ${y2}` }), svg("path", { class: "head", d: `M${b.x - 8} ${y2 - 4}L${b.x} ${y2}L${b.x - 8} ${y2 + 4}z` }));
     const label = flow(model, boxes, arrows, from, to);
     if (label) parts.push(svg("text", { class: "mid strong", x: middle, y: (y1 + y2) / 2 - 6 }, label));
-    told.push(`${a.title} to ${b.title}${label ? ` at ${label}` : ""}`);
+    summary.push(`${a.title} to ${b.title}${label ? ` at ${label}` : ""}`);
   }
   for (const box of boxes) {
     parts.push(svg("rect", { class: `box ${box.kind}`, x: box.x, y: box.y, width: box.width, height: box.height, rx: 7 }), svg("text", { class: "strong", x: box.x + 10, y: box.y + 22 }, box.title));
     box.lines.forEach((line, at) => parts.push(svg("text", { x: box.x + 10, y: box.y + 39 + 17 * at }, line)));
   }
-  place.append(svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": told.join("; ") }, parts));
+  place.append(svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": summary.join("; ") }, parts));
 }
 
 // Rows per second on an arrow: a stream into an operator of Braided, or its results.
