@@ -189,9 +189,9 @@ function memory(place, model) {
 }
 
 function recalls(place, model) {
-  lines(place, model, [["in all", (batch) => partOf(model, batch)?.query.recall], ["recently", (batch) => partOf(model, batch)?.query.recent_recall]], { show: recall });
+  lines(place, model, [["in total", (batch) => partOf(model, batch)?.query.recall], ["recently", (batch) => partOf(model, batch)?.query.recent_recall]], { show: recall });
   const totals = model.part.workers.total ?? {}, names = ["evicted", "refused", "shed", "too_large"].filter((name) => name in totals);
-  if (names.length) place.append(table("Evicted, refused and shed rows", names.map((name) => name.replace("_", " ")), [names.map((name) => count(sum(totals[name])))]));
+  if (names.length) place.append(table("Rows evicted or not stored", names.map((name) => name.replace("_", " ")), [names.map((name) => count(sum(totals[name])))]));
 }
 
 function matches(place, model) {
