@@ -43,10 +43,10 @@ def weigh_by_load(grid: Grid, rates: Rates, loads: Loads) -> Grid | None:
         return None
     cost = load / work
     fixed = _copied(grid, rates)
-    given = work - fixed
-    level = float(given.sum()) / float((given / load).sum())
+    weighted_work = work - fixed
+    level = float(weighted_work.sum()) / float((weighted_work / load).sum())
     room = np.zeros(len(loads))
-    room[members] = np.maximum(given * level / load, _LEAST_SHARE * given.mean())
+    room[members] = np.maximum(weighted_work * level / load, _LEAST_SHARE * weighted_work.mean())
     weighed = weighted(grid, room)
     gained = (cost * expected_loads(weighed, rates, len(loads))[members]).max() < _GAIN * load.max()
     return weighed if gained else None

@@ -82,7 +82,7 @@ def cut_select(
             )
         ordered = OrderedJoins(first, own, sources, caps, matches or {})
         steps = ordered.steps(conditions, take_tolerances(hints))
-        filters, remaining = ordered.filters, ordered.kept
+        filters, remaining = ordered.filters, ordered.on_result
     caps_error = check_caps(caps, [(step.right, step.bounds) for step in steps if step.match is None])
     tables = [join for join in joins if not _is_stream(join, sources)]
     if not sources[first].streaming:

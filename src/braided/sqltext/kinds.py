@@ -65,7 +65,7 @@ class OrderedJoins:
     matches: Mapping[int, exp.Expression]
     """The match conditions of as-of joins, by the id of the join."""
     filters: dict[str, list[exp.Expression]] = field(default_factory=dict)
-    kept: list[exp.Expression] = field(default_factory=list)
+    on_result: list[exp.Expression] = field(default_factory=list)
     """Conditions that Spark evaluates on the result."""
 
     def __post_init__(self) -> None:
@@ -120,7 +120,7 @@ class OrderedJoins:
                     f"sql: {position(part)}: {part.sql()} does not only read streams, and a RIGHT or FULL JOIN "
                     "follows; write this join as a subquery"
                 )
-            self.kept.append(part)
+            self.on_result.append(part)
             return
         home = max(self._level[alias] for alias in used)
         lowest = level
@@ -134,7 +134,7 @@ class OrderedJoins:
             if self._kinds[at] == "inner" and not self._is_asof(at):
                 self._parts[at].append(part)
                 return
-        self.kept.append(part)
+        self.on_result.append(part)
 
     def _is_asof(self, level: int) -> bool:
         return level > 0 and id(self.joins[level - 1]) in self.matches
