@@ -1,4 +1,4 @@
-"""PySpark's daemon, which forks the Python workers, with all modules of ours loaded before it forks.
+"""PySpark's daemon, which forks the Python workers, with all our modules loaded before it forks.
 
     spark.python.daemon.module = braided.daemon
 

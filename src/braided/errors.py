@@ -1,4 +1,4 @@
-"""The exceptions that Braided raises: one base class, and a subclass for each kind that a caller may handle apart."""
+"""The exceptions that Braided raises: one base class, and a subclass for each kind that callers may handle."""
 
 
 class BraidedError(ValueError):

@@ -152,7 +152,7 @@ def test_a_long_first_batch_is_cut_long_keys_are_short_and_wide_tables_scroll(br
     page, wrong = open_page(browser, (tmp_path / "page.html").as_uri(), viewport={"width": 375, "height": 800})
     assert page.locator("#times .cut").text_content().endswith("9 s")
     assert page.locator("#lag").is_visible()
-    assert "It ended by an error: ZeroDivisionError" in page.locator("#facts").inner_text()
+    assert "It failed: ZeroDivisionError" in page.locator("#facts").inner_text()
     key = page.locator("#keys tbody th span")
     assert len(key.inner_text()) == 40
     assert key.get_attribute("title") == "k" * 200

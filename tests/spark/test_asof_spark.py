@@ -78,7 +78,7 @@ def test_a_step_of_a_query_with_a_condition_and_an_aggregate(spark: SparkSession
     assert found(spark, tmp_path / "out") == expected
     with pytest.raises(braided.OptionError, match="join_asof: give tolerance="):
         trades.join_asof(quotes, on="symbol")
-    with pytest.raises(braided.OptionError, match="control=: no option of join_asof"):
+    with pytest.raises(braided.OptionError, match="control=: unknown option of join_asof"):
         trades.join_asof(quotes, on="symbol", tolerance="1 second", control=True)
 
 

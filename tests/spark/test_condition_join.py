@@ -126,9 +126,9 @@ def test_an_aggregate_right_after_the_join_begins_in_its_workers_or_says_why_not
         assert "begins in its workers" in capsys.readouterr().out
     for counted, reason in (
         (joined.groupBy("Cell").count(), "it does not group by one window"),
-        (joined.groupBy(F.window("at", "1 minute")).count(), "at is not a time by which the streams are joined"),
-        (joined.groupBy(F.window("c.ts", "1 minute")).agg(F.max("Cell")), "max of string is left to Spark"),
-        (joined.groupBy(F.window("c.ts", "1 minute")).agg(F.collect_list("Cell")), "do not merge"),
+        (joined.groupBy(F.window("at", "1 minute")).count(), "at is not a time column of the join"),
+        (joined.groupBy(F.window("c.ts", "1 minute")).agg(F.max("Cell")), "only Spark can compute max of string"),
+        (joined.groupBy(F.window("c.ts", "1 minute")).agg(F.collect_list("Cell")), "cannot be merged"),
         (joined.where("c.n > 1").groupBy(F.window("c.ts", "1 minute")).count(), "it was written with groupBy after"),
     ):
         braided.explain(counted)

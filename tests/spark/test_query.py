@@ -189,8 +189,8 @@ def _aggregate(**options: Any) -> Callable[[dict[str, Query]], Any]:
 @pytest.mark.parametrize(
     ("made", "why"),
     [
-        (_aggregate(x="stddev(n)"), "partials of stddev(n) do not merge"),
-        (_aggregate(x="max(cell)"), "max of string is left to Spark"),
+        (_aggregate(x="stddev(n)"), "partial results of stddev(n) cannot be merged"),
+        (_aggregate(x="max(cell)"), "only Spark can compute max of string"),
         (_aggregate(x="sum(CAST(phone AS int))"), "only Spark can compute CAST(`phone` AS INT)"),
     ],
 )
@@ -206,7 +206,7 @@ ERRORS: list[tuple[Callable[[dict[str, Query]], Any], str]] = [
     (lambda q: braided.stream(q["calls"].df, time="n"), "time='n': has type bigint, not TIMESTAMP; cast it"),
     (lambda q: braided.stream([], time="t"), "df: list is not a Spark DataFrame; for Arrow data use braided.local.stream"),  # type: ignore[arg-type]
     (lambda q: q["calls"].join(q["alerts"].df, on="phone"), "join: expected a query, not DataFrame; write braided.stream(df, time='ts')"),
-    (lambda q: q["calls"].join(q["alerts"], on="phone", witin="1 second"), "witin=: no option of join; did you mean within=?"),
+    (lambda q: q["calls"].join(q["alerts"], on="phone", witin="1 second"), "witin=: unknown option of join; did you mean within=?"),
     (lambda q: q["calls"].join(q["alerts"], on="fone", within="1 second"), "on='fone': the left input has no such column"),
     (lambda q: q["calls"].where("m > 1"), "where: 'm > 1': [UNRESOLVED_COLUMN.WITH_SUGGESTION]"),
     (lambda q: q["calls"].where(True), "where: expected a condition in SQL, such as 'n > 1', not bool"),  # type: ignore[arg-type]
@@ -217,10 +217,10 @@ ERRORS: list[tuple[Callable[[dict[str, Query]], Any], str]] = [
     (lambda q: q["calls"].cases({}), "cases: give conditions by the names of their outputs"),
     (lambda q: q["calls"].cases({"rest": "n > 1"}), "rest='rest': a condition has that name; choose another name for the remaining rows"),
     (lambda q: q["calls"].order(late="side"), "late='side': a query has one output; write 'flag' and split it with cases()"),
-    (_aggregate(rows="count(*)"), "rows='count(*)': is how many rows a window has; give the value another name"),
-    (_aggregate(rows=3), "window='1 minute': a window has this duration, or a number of rows=; give one of them"),
+    (_aggregate(rows="count(*)"), "rows='count(*)': this is the number of rows in a window; give the value another name"),
+    (_aggregate(rows=3), "window='1 minute': cannot be used with rows=3; omit one of them"),
     (_aggregate(by="cel"), "by='cel': no such column; did you mean 'cell'?"),
-    (_aggregate(x="sum(m)"), "x='m': no such column; there are phone, ts"),
+    (_aggregate(x="sum(m)"), "x='m': no such column; the columns are phone, ts"),
     (_aggregate(x="stddev(m)"), "aggregate: 'count(*), stddev(m)': [UNRESOLVED_COLUMN.WITH_SUGGESTION]"),
 ]  # fmt: skip
 
@@ -259,13 +259,13 @@ def test_explain_prints_the_plan_before_and_after_with_the_names_of_the_text(
     before, _, after = shown.partition("optimised plan:")
     assert "+- Filter n > 1\n" in before
     assert "condition into the join: Filter n > 1\n" in before
-    assert "total = sum(n_right * 2), begun in the workers of the join" in after
+    assert "total = sum(n_right * 2), which begins in the workers of the join" in after
     text = """SELECT window(c.ts, '1 minute') AS w, max(a.CELL) AS m FROM calls c JOIN alerts a ON c.phone = a.phone
         AND a.ts BETWEEN c.ts AND c.ts + INTERVAL 1 SECOND GROUP BY window(c.ts, '1 minute')"""
     braided.explain(braided.sql(spark, text, {name: query.df for name, query in live.items()}))
     shown = capsys.readouterr().out
     assert "joins on c.phone = a.phone" in shown
-    assert "the aggregate after it is Spark's: max of string is left to Spark" in shown
+    assert "the aggregate after it is Spark's: only Spark can compute max of string" in shown
     assert "__" not in shown
 
 

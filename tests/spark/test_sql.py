@@ -213,9 +213,9 @@ BAD = {
     "SELECT * FROM nowhere": r"sql: .*TABLE_OR_VIEW_NOT_FOUND.*nowhere",
     "SELECT phone FROM calls c JOIN alerts a ON c.phone = a.phone": r"sql: .*AMBIGUOUS_REFERENCE.*phone",
     "SELECT c.n FROM calls c JOIN alerts a ON c.phone = a.phone": (
-        r"sql: line 1, column 30: no bounds on both sides tie the time of a to that of c; write for example a\.ts BETWEEN c\.ts"
+        r"sql: line 1, column 30: the time of a has no bounds on both sides with that of c; write for example a\.ts BETWEEN c\.ts"
     ),
-    "SELECT c.n FROM calls c JOIN alerts a ON c.phone = a.phone AND a.ts > c.ts": r"no bounds on both sides tie the time of a",
+    "SELECT c.n FROM calls c JOIN alerts a ON c.phone = a.phone AND a.ts > c.ts": r"the time of a has no bounds on both sides",
     "SELECT c.n FROM calls c JOIN alerts a ON c.phone = a.phone AND a.ts BETWEEN c.ts AND c.ts + INTERVAL 1 MONTH": (
         r"INTERVAL '1' MONTH has no fixed length; bound times by days, hours"
     ),
@@ -223,7 +223,7 @@ BAD = {
         r"line 1, column 66: the lower bound 2 seconds is above the upper bound 0 microseconds, so no pair can match"
     ),
     "SELECT /*+ BRAIDED('z', 'lateness=1 second') */ c.n FROM calls c JOIN alerts a ON c.phone = a.phone AND a.ts BETWEEN c.ts AND c.ts + INTERVAL 1 SECOND": (
-        r"BRAIDED\('z', \.\.\.\): no stream has that alias; it is one of a, c"
+        r"BRAIDED\('z', \.\.\.\): no stream has this alias; use one of a, c"
     ),
     "SELECT /*+ BRAIDED('a', 'color=red') */ c.n FROM calls c JOIN alerts a ON c.phone = a.phone AND a.ts BETWEEN c.ts AND c.ts + INTERVAL 1 SECOND": (
         r"BRAIDED\('a', 'color=red'\): write 'option=value'; options are lateness, "
@@ -235,19 +235,19 @@ BAD = {
         r"BRAIDED\('a', 'cap=...'\): no join of a has a bound on one side only; leave it out"
     ),
     "SELECT /*+ BRAIDED('a', 'cap=1 hour') */ c.n FROM (SELECT *, ts + INTERVAL 1 HOUR AS till FROM calls) c JOIN alerts a ON c.phone = a.phone AND a.ts BETWEEN c.ts AND c.till": (
-        r"the cap may be on c\.ts or on c\.till; say which is the time of c in a hint: BRAIDED\('c', 'time=ts'\)"
+        r"the cap may be for c\.ts or for c\.till; name the time of c in a hint: BRAIDED\('c', 'time=ts'\)"
     ),
     "SELECT /*+ BRAIDED('a', 'cap=-1 hour') */ c.n FROM calls c JOIN alerts a ON c.phone = a.phone AND a.ts > c.ts": (
         r"BRAIDED\('a', 'cap=-1 hour'\): "
     ),
     "SELECT /*+ BRAIDED('zz', 'cap=1 hour') */ c.n FROM calls c JOIN alerts a ON c.phone = a.phone AND a.ts > c.ts": (
-        r"BRAIDED\('zz', \.\.\.\): no stream has that alias; it is one of a, c"
+        r"BRAIDED\('zz', \.\.\.\): no stream has this alias; use one of a, c"
     ),
     "SELECT /*+ BRAIDED('c', 'cap=1 hour', 'time=n') */ c.n FROM calls c JOIN alerts a ON c.phone = a.phone AND a.ts > c.ts": (
         r"BRAIDED\('c', 'time=n'\): c has no such time"
     ),
     "SELECT c.n FROM calls WATERMARK t DELAY OF INTERVAL 1 SECOND c": r"sql: .*(UNRESOLVED_COLUMN.*`t`|PARSE_SYNTAX_ERROR)",
-    "SELECT FROM WHERE": r"sql: does not parse",
+    "SELECT FROM WHERE": r"sql: (does not parse|the text cannot be parsed)",
     "WITH calls AS (SELECT * FROM calls WHERE n > 1) SELECT c.n FROM calls c": (
         r"the common table expression calls reads a stream of the same name; rename it"
     ),

@@ -165,7 +165,7 @@ def test_what_does_not_merge_is_left_to_spark(
     )
     plain = {name: frame.withColumn("ts", F.col("ts").cast("timestamp_ntz")) for name, frame in streams.items()}
     counted = f"SELECT count(*) AS x FROM {JOINED} GROUP BY window(c.ts, '5 seconds')"
-    assert "has no time zone, which Spark's watermark needs: cast it to timestamp" in _explained(
+    assert "has no time zone, but Spark's watermark needs one: cast it to timestamp" in _explained(
         spark, counted, plain, capsys
     )
     braided.explain(
@@ -174,10 +174,10 @@ def test_what_does_not_merge_is_left_to_spark(
         .aggregate(window="5 seconds", n="count(*)")
         .df
     )
-    assert "ts has no time zone, which Spark's watermark needs" in capsys.readouterr().out
+    assert "ts has no time zone, but Spark's watermark needs one" in capsys.readouterr().out
     marked = {name: frame.withWatermark("ts", "4 seconds") for name, frame in streams.items()}
     once = {name: frame.dropDuplicates(["ts", "phone"]) for name, frame in marked.items()}
-    assert "the watermark that c.ts comes with is below dropDuplicates" in _explained(spark, counted, once, capsys)
+    assert "the watermark of c.ts is below dropDuplicates" in _explained(spark, counted, once, capsys)
     braided.sql(spark, counted, marked)
     watched = list(registry_of(spark)._operators.values())[-1]
     assert isinstance(watched.plan.operator, PartialAggregate)

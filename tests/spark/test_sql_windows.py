@@ -62,8 +62,8 @@ def test_joins_of_windows_give_the_oracles_rows(spark: SparkSession, tmp_path: P
     result = braided.sql(spark, TEXT, streams)
     assert explain_frame(result).splitlines() == [
         "no braided join in this DataFrame",
-        "b and m are made at once, without a join: m is an aggregate of the rows of b",
-        "a is joined by whole windows: that join is Spark's own",
+        "b and m are computed together, without a join: m is an aggregate of the rows of b",
+        "a is joined by whole windows, and Spark runs this join",
     ]
     query = result.writeStream.format("memory").queryName("windows").option("checkpointLocation", str(tmp_path / "c"))
     query.trigger(availableNow=True).start().awaitTermination()

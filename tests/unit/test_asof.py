@@ -609,7 +609,7 @@ def test_a_step_of_a_query() -> None:
     left = local.stream(pa.table({"k": [1], "t": pa.array([5], US)}), time="t")
     right = local.stream(pa.table({"k": [1], "at": pa.array([4], US), "v": [7]}), time="at")
     assert left.join_asof(right, on="k", tolerance="1 us").table["v"].to_pylist() == [7]
-    with pytest.raises(OptionError, match=re.escape("within=: no option of join_asof; ")):
+    with pytest.raises(OptionError, match=re.escape("within=: unknown option of join_asof; ")):
         left.join_asof(right, on="k", within="1 us")
     with pytest.raises(OptionError, match=re.escape("other: str is no stream")):
         left.join_asof("right", on="k", tolerance="1 us")  # type: ignore[arg-type]

@@ -221,7 +221,7 @@ def test_a_second_move_makes_a_new_home() -> None:
 def test_migrations_that_cannot_be_are_refused() -> None:
     migrations = Migrations(4)
     for move in [(4, 0, 1), (-1, 0, 1), (0, 1, 1), (0, -1, 1)]:
-        with pytest.raises(BraidedError, match="not a bucket and two different workers"):
+        with pytest.raises(BraidedError, match="pass a bucket and two different workers"):
             migrations.begin(1, [(0, 0, 1), move])
     assert not migrations.busy
     assert migrations.barred(np.ones(4, np.int32), LOW_HIGH, LOW_HIGH).tolist() == [-1] * 4
@@ -362,12 +362,12 @@ def test_thousands_of_buckets_move_off_one_worker_in_one_decision() -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"in_use": []}, "name at least one worker"),
-        ({"in_use": [0, 2]}, "of 0 to 1"),
-        ({"owner": np.array([0, 2], np.int32)}, "owner: a bucket's worker"),
-        ({"bucket_load": np.array([1.0, np.nan])}, "bucket_load: loads must be finite"),
+        ({"in_use": []}, "pass at least one worker"),
+        ({"in_use": [0, 2]}, "from 0 to 1"),
+        ({"owner": np.array([0, 2], np.int32)}, "owner: unknown worker of a bucket"),
+        ({"bucket_load": np.array([1.0, np.nan])}, "bucket_load: a load is not finite"),
         ({"bucket_load": np.ones(3)}, "2, 3 and 2 buckets"),
-        ({"fixed": np.array([1.0, -1.0])}, "fixed: loads"),
+        ({"fixed": np.array([1.0, -1.0])}, "fixed: a load"),
     ],
 )
 def test_input_that_no_decision_can_be_based_on_is_refused(change: dict[str, Any], text: str) -> None:

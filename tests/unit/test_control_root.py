@@ -136,9 +136,9 @@ def test_places_on_this_machine_are_known() -> None:
 
 def test_a_checkpoint_says_which_directory_it_needs() -> None:
     before = ["/home/ann/.cache/braided/control/7d15/join-1", "tower"]
-    assert _bring(None, None) == "give control= the directory that belongs to the checkpoint"
+    assert _bring(None, None) == "set control= to the directory that belongs to the checkpoint"
     assert _bring(before, "/home/bob/7d15/join-1").endswith(
-        "'/home/ann/.cache/braided/control/7d15/join-1', as tower saw it; copy it to '/home/bob/7d15/join-1'"
+        "'/home/ann/.cache/braided/control/7d15/join-1' of host tower; copy it to '/home/bob/7d15/join-1'"
     )
-    assert _bring(before, before[0]).endswith("it is not there, or older: restore it")
+    assert _bring(before, before[0]).endswith("it is missing or older: restore it")
     assert "set spark.braided.control" in _bring(before, None)

@@ -148,11 +148,11 @@ def test_a_large_history_goes_on_in_a_new_file(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        (b"no json\n", "line 1: is no JSON; delete the line if it is damaged, or name a file that braided wrote"),
-        (b"[" * 100_000 + b"\n", "line 1: is no JSON; delete the line if it is damaged"),
-        (b"[]\n", "line 1: is no event of a history of braided"),
-        (b'{"event": "exec"}\n', "is no event of a history"),
-        (b'{"event": "batch", "query": "r"}\n', "batch.batch: is missing or damaged"),
+        (b"no json\n", "line 1: not valid JSON; delete the line if it is damaged, or name a file that braided wrote"),
+        (b"[" * 100_000 + b"\n", "line 1: not valid JSON; delete the line if it is damaged"),
+        (b"[]\n", "line 1: not an event of a braided history"),
+        (b'{"event": "exec"}\n', "not an event of a braided history"),
+        (b'{"event": "batch", "query": "r"}\n', "batch.batch: the field is missing or damaged"),
         (
             b'{"event": "fleet", "peers": [3], "components": [], "happened": []}\n',
             "fleet.peers.name: is missing or damaged",
@@ -238,7 +238,7 @@ def test_what_cannot_be_served_is_told(options: dict[str, Any], told: str) -> No
 
 
 def test_a_port_that_is_taken_is_told() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OptionError, match="port=0 takes a free one"):
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OptionError, match="port=0 for a free port"):
         Server(History(), port=taken.getsockname()[1])
 
 
@@ -283,8 +283,8 @@ def test_a_summary_says_what_the_reports_say() -> None:
     assert run["seconds"] == {"median": 0.5, "most": 0.5}
     assert run["phases"] == {"addBatch": 0.8, "walCommit": 0.2}
     text = write_text([run])
-    assert "27 rows in 3 batches; the median batch has 0.5 s and 18 rows/s, the slowest took 0.5 s" in text
-    assert "time goes to addBatch 80.0%, walCommit 20.0%" in text
+    assert "27 rows in 3 batches; the median batch took 0.5 s, with 18 rows/s; the slowest took 0.5 s" in text
+    assert "time by phase: addBatch 80.0%, walCommit 20.0%" in text
     assert "calls: 80 results in 3 batches" in text
     assert "routing grid, table 1: 4 of 4 workers in use; all rows on grid 2 x 2" in text
     assert f"batch 1: promote {EVIL} grid 2 x 2; 1.60 of a fair share" in text
@@ -294,12 +294,12 @@ def test_reports_are_text_json_or_a_page(tmp_path: Path, capsys: pytest.CaptureF
     assert main(["report", str(tmp_path)]) == 2
     (tmp_path / history_files.NAME).touch()
     assert main(["report", str(tmp_path)]) == 2
-    assert "has no history; run the query with `braided run --history DIR`" in capsys.readouterr().err
+    assert "there is no history; run the query with `braided run --history DIR`" in capsys.readouterr().err
     writer = HistoryWriter(tmp_path)
     for event in run_events():
         writer.add(event)
     assert main(["report", str(tmp_path)]) == 0
-    assert "running, or stopped without a word" in capsys.readouterr().out
+    assert "running, or killed" in capsys.readouterr().out
     writer.add({"event": "ended", "query": "r", "time": 3, "error": "no space left"})
     writer.close()
     assert main(["report", str(tmp_path / history_files.NAME), "--json", "--html", str(tmp_path / "r.html")]) == 1

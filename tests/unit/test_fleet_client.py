@@ -503,7 +503,7 @@ seconds = 0.5
         with pytest.raises(PeerError, match=r"the fastest composition takes 0.* most of it step 'first'"):
             fleet.launch(app)
         for old, new, message in (
-            ("latency =", "latencies =", "line 2: latencies: no such key"),
+            ("latency =", "latencies =", "line 2: latencies: unknown key"),
             ("100 milliseconds", "soon", "line 2: latency: 'soon': write a duration"),
             ("seconds = 0.5", "seconds = -1", "line 7: jobs.1.seconds: -1: write a number"),
             ("first.toml", "none.toml", "none.toml: No such file"),

@@ -104,7 +104,7 @@ def test_an_application_file_is_checked(tmp_path: Path, capsys: pytest.CaptureFi
         "file": str(app), "accepted": True, "application": "fraud", "latency": 5.0, "jobs": ["hits", "scores"],
     }  # fmt: skip
     for changed, text, message in (
-        ("app.toml", APPLICATION.replace("seconds = 0.4", "second = 0.4"), "line 6: jobs.0.second: no such key"),
+        ("app.toml", APPLICATION.replace("seconds = 0.4", "second = 0.4"), "line 6: jobs.0.second: unknown key"),
         ("app.toml", APPLICATION.replace("scores.toml", "none.toml"), "none.toml: No such file"),
         ("scores.toml", JOB.format(tmp_path, "scores", "hits").replace("format", "form"), "scores.toml, line 7: sink"),
         ("scores.toml", JOB.format(tmp_path, "scores", "hits").replace('"topic"', '"parquet"'), "steps of an applicat"),

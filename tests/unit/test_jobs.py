@@ -64,38 +64,38 @@ def test_what_is_left_out_has_a_default() -> None:
         ('name = "small"', 'name = "ü"', "line 2: name: 'ü': write letters from A to Z"),
         ('name = "small"', 'name = "' + 81 * "a" + '"', "a letter or digit first, at most 80"),
         ('name = "small"', 'name = "small"\noperator = "' + 101 * "a" + '"', "line 3: operator: 'aaa"),
-        ('name = "small"', "name = 3", "line 2: name: 3: write a text"),
-        ('name = "small"', 'name = "', "j.toml: is not TOML: "),
-        ('checkpoint = "/c"', 'chekpoint = "/c"', "line 3: chekpoint: no such key; did you mean 'checkpoint'?"),
+        ('name = "small"', "name = 3", "line 2: name: 3: write a string"),
+        ('name = "small"', 'name = "', "j.toml: not valid TOML: "),
+        ('checkpoint = "/c"', 'chekpoint = "/c"', "line 3: chekpoint: unknown key; did you mean 'checkpoint'?"),
         ('checkpoint = "/c"', 'checkpoint = "/c"\ntrigger = "soon"', "line 4: trigger: 'soon': write a duration, such as '10 seconds', or 'available now'"),
         ('checkpoint = "/c"', 'checkpoint = "/c"\nneeds = {cores = 0}', "line 4: needs.cores: 0: write a number from 1 to 4096"),
         ('checkpoint = "/c"', 'checkpoint = "/c"\nneeds = {memory = "much"}', "needs.memory: 'much': write a size with its unit, such as '2 GB'"),
-        ('[sources.a]\npath = "/a"', "", "sources: a job needs a source; write a table [sources.NAME]"),
+        ('[sources.a]\npath = "/a"', "", "sources: a job needs a source; add a table [sources.NAME]"),
         ("[sources.a]", "[[sources]]", "line 4: sources: write a table, [sources.NAME]"),
-        ("[sources.a]", "[sources.a-b]", "line 4: sources.a-b: 'a-b': write a name of letters, digits and underscores"),
-        ('path = "/a"', 'pth = "/a"', "line 5: sources.a.pth: no such key; did you mean 'path'?"),
-        ('path = "/a"', "", "line 4: sources.a.path: is missing: where is this parquet?"),
+        ("[sources.a]", "[sources.a-b]", "line 4: sources.a-b: 'a-b': write a SQL name of letters, digits and underscores"),
+        ('path = "/a"', 'pth = "/a"', "line 5: sources.a.pth: unknown key; did you mean 'path'?"),
+        ('path = "/a"', "", "line 4: sources.a.path: is missing; write the path of this parquet"),
         ('path = "/a"', 'path = "/a"\nmax_files = 0', "line 6: sources.a.max_files: 0: write a number of 1 or more"),
-        ('path = "/a"', 'path = "/a"\nwatermark = "1 minute"', "sources.a.time: is missing: a watermark needs the event-time column"),
-        ('path = "/a"', 'path = "/a"\noptions = {x = "${NOPE}"}', "sources.a.options.x: ${NOPE}: the environment has no such variable; set it"),
+        ('path = "/a"', 'path = "/a"\nwatermark = "1 minute"', "sources.a.time: is missing; a watermark needs the event-time column"),
+        ('path = "/a"', 'path = "/a"\noptions = {x = "${NOPE}"}', "sources.a.options.x: ${NOPE}: this environment variable does not exist; set it"),
         ('path = "/a"', 'path = "/a"\noptions = {x = "a${NOPE"}', "line 6: sources.a.options.x: ${ without a name and }; write ${NAME}"),
-        ('path = "/a"', 'path = "/${NOPE}"', "sources.a.path: variables of the environment are filled in where options are"),
+        ('path = "/a"', 'path = "/${NOPE}"', "sources.a.path: environment variables are replaced only in options"),
         ('path = "/a"', 'path = "/a"\noptions = {x = "${}"}', "sources.a.options.x: ${ without a name and }; write ${NAME}"),
-        ('path = "/a"', 'path = "/a"\noptions = {x = []}', "sources.a.options.x: write a text, a number, true or false"),
-        ('name = "two"', 'name = "one"', "line 12: steps.1.name: 'one': there is a source, table or earlier step 'one'; choose another"),
-        ('name = "two"', 'name = "A"', "line 12: steps.1.name: 'A': there is a source, table or earlier step 'a', which Spark takes for the same; choose another"),
+        ('path = "/a"', 'path = "/a"\noptions = {x = []}', "sources.a.options.x: write a string, a number, true or false"),
+        ('name = "two"', 'name = "one"', "line 12: steps.1.name: 'one': there is a source, table or earlier step 'one'; choose another name"),
+        ('name = "two"', 'name = "A"', "line 12: steps.1.name: 'A': there is a source, table or earlier step 'a', which is the same name for Spark; choose another name"),
         ("[sources.a]", '[sources.A]\npath = "/b"\n[sources.a]', "line 6: sources.a: 'a': there is a source, table or earlier step 'A', which"),
         ("[sources.a]", '[tables.A]\npath = "/b"\n[sources.a]', "line 4: tables.A: 'A': there is a source, table or earlier step 'a', which"),
-        ('name = "two"', f"name = {'9' * 5_000}", "is not TOML: Exceeds the limit"),
-        ('python = "m:f"', "", "line 11: steps.1: a step has sql = '...' or python = 'module:function', one of them"),
+        ('name = "two"', f"name = {'9' * 5_000}", "not valid TOML: Exceeds the limit"),
+        ('python = "m:f"', "", "line 11: steps.1: a step needs either sql = '...' or python = 'module:function'"),
         ('python = "m:f"', 'python = "m f"', "line 13: steps.1.python: 'm f': write 'module:function'"),
         ('python = "m:f"', 'python = "os:import"', "steps.1.python: 'os:import': write 'module:function'"),
-        ('inputs = ["one"]', 'inputs = ["tow"]', "line 14: steps.1.inputs: 'tow': no source or earlier step; there are a, one"),
-        ('inputs = ["one"]', "", "line 11: steps.1.inputs: is missing: which streams does the function take?"),
+        ('inputs = ["one"]', 'inputs = ["tow"]', "line 14: steps.1.inputs: 'tow': no such source or earlier step; use a, one"),
+        ('inputs = ["one"]', "", "line 11: steps.1.inputs: is missing; write the streams that the function takes"),
         ('format = "noop"', "", "line 15: sink.format: is missing"),
-        ('format = "noop"', 'format = "topic"', "line 15: sink.path: is missing: where do the results go?"),
+        ('format = "noop"', 'format = "topic"', "line 15: sink.path: is missing; write the path for the results"),
         ('format = "noop"', 'format = "noop"\nmode = "all"', "line 17: sink.mode: 'all': write append, update or complete"),
-        ('format = "noop"', 'format = "noop"\ninput = "x"', "line 17: sink.input: 'x': no source or step; there are a, one, two"),
+        ('format = "noop"', 'format = "noop"\ninput = "x"', "line 17: sink.input: 'x': no such source or step; use a, one, two"),
         ('[sink]\nformat = "noop"', "", "sink: is missing"),
     ],
 )  # fmt: skip
@@ -118,7 +118,7 @@ def test_what_is_built_has_its_place() -> None:
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    for content, message in ((b"\xff", "is not UTF-8 text (byte 0)"), (b"x" * (2 << 20), "a job file has at most")):
+    for content, message in ((b"\xff", "not UTF-8 text (byte 0)"), (b"x" * (2 << 20), "a job file has at most")):
         (tmp_path / "j.toml").write_bytes(content)
         with pytest.raises(JobError, match=re.escape(message)):
             read_job(tmp_path / "j.toml")
@@ -140,7 +140,7 @@ def test_check_says_yes_or_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureF
     assert "a job 'small' of a; one, two; two to noop" in capsys.readouterr().out
     (tmp_path / "bad.toml").write_text(SMALL.replace("[sink]", "[sank]"))
     assert main(["check", str(tmp_path / "bad.toml")]) == 1
-    assert "bad.toml, line 15: sank: no such key; did you mean 'sink'?" in capsys.readouterr().err
+    assert "bad.toml, line 15: sank: unknown key; did you mean 'sink'?" in capsys.readouterr().err
     assert main(["check", "--json", str(tmp_path / "good.toml")]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["accepted"], told["name"], told["sources"], told["steps"]) == (True, "small", ["a"], ["one", "two"])

@@ -309,7 +309,7 @@ def test_an_aggregate_in_the_workers_counts_no_dropped_row() -> None:
     assert kept.table["n"].to_pylist() == [11]
     dropped = left.join(right, late="drop", **options).aggregate(window="1 second", n="count(*)")
     assert dropped.table["n"].to_pylist() == [10]
-    with pytest.raises(braided.OptionError, match="late='side' gives the join a second result"):
+    with pytest.raises(braided.OptionError, match="with late='side' the join has a second result"):
         left.join(right, late="side", **options).aggregate(window="1 second", n="count(*)")
 
 

@@ -142,32 +142,32 @@ def test_windows_of_nothing_are_none() -> None:
 
 ERRORS = [
     ({"by": "cel"}, "by='cel': no such column; did you mean 'cell'?"),
-    ({"n": "sum(durat)"}, "n='durat': no such column; there are k, ts, cell, ts_right, cell_right"),
+    ({"n": "sum(durat)"}, "n='durat': no such column; the columns are k, ts, cell, ts_right, cell_right"),
     ({"time": "ts_rigt"}, "time='ts_rigt': no such column; did you mean 'ts_right'?"),
-    ({"every": "2 minutes"}, "every='2 minutes': write a duration of more than nothing, and window='1 minute' at most"),
-    ({"n": "cell"}, "n='cell': is no aggregate; write for example 'max(cell)', or add it to by="),
-    ({"n": "count(*"}, "n='count(*': does not parse; write an aggregate such as 'count(*)' or 'avg(duration)'"),
+    ({"every": "2 minutes"}, "every='2 minutes': write a duration above 0 and of at most window='1 minute'"),
+    ({"n": "cell"}, "n='cell': not an aggregate; write for example 'max(cell)', or add it to by="),
+    ({"n": "count(*"}, "n='count(*': cannot be parsed; write an aggregate such as 'count(*)' or 'avg(duration)'"),
     ({"n": 3}, "n=3: write an aggregate as text, such as 'count(*)' or 'avg(duration)'"),
     ({"by": "cell", "Cell": "count(*)"}, "Cell=: the result has a column of that name already; choose another"),
-    ({"n": "stddev(k)"}, "aggregate: cannot run in one process, because partials of stddev(k) do not merge"),
-    ({"n": "max(cell)"}, "aggregate: cannot run in one process, because max of string is left to Spark"),
+    ({"n": "stddev(k)"}, "aggregate: cannot run in one process, because partial results of stddev(k) cannot be merged"),
+    ({"n": "max(cell)"}, "aggregate: cannot run in one process, because only Spark can compute max of string"),
     ({"n": "cuont(*)"}, "n='cuont(*)': no such aggregate; did you mean count?"),
-    ({"n": "total(k)"}, "n='total(k)': no such aggregate; there are avg, bool_and, bool_or, count, first, last, max"),
+    ({"n": "total(k)"}, "n='total(k)': no such aggregate; the aggregates are avg, bool_and, bool_or, count, first, last, max"),
     ({"n": "count()"}, "n='count()': of no column; write count and a column in brackets"),
-    ({"n": "sum(*)"}, "n='sum(*)': of no column; write sum and a column in brackets"),
-    ({"n": "sum(distinct k)"}, "n='sum(distinct k)': of more than one column, or of distinct values; write sum and one"),
-    ({"n": "sum(max(k))"}, "n='sum(max(k))': an aggregate inside another; aggregate twice"),
+    ({"n": "sum(*)"}, "n='sum(*)': no column; write sum and a column in brackets"),
+    ({"n": "sum(distinct k)"}, "n='sum(distinct k)': more than one column, or distinct values; write sum and one"),
+    ({"n": "sum(max(k))"}, "n='sum(max(k))': an aggregate inside another one; aggregate twice"),
     ({"n": "max(k / 2)"}, "aggregate: cannot run in one process, because only Spark can compute `k` / 2"),
     ({"n": "sum(ke + 1)"}, "n='ke': no such column; did you mean 'k'?"),
-    ({"n": "bool_and(k)"}, "cannot run in one process, because bool_and is of booleans, not of bigint"),
+    ({"n": "bool_and(k)"}, "cannot run in one process, because bool_and needs booleans, not bigint"),
     ({"n": "any(k)"}, "n='any(k)': no such aggregate; did you mean bool_or?"),
     ({"by": ["k", "K"]}, "by='K': names a column twice; name it once"),
-    ({"n": "sum(1)"}, "n='sum(1)': of more than columns; compute it in the streams, before the join"),
-    ({"n": "first(k) IGNORE NULLS"}, "first and last see nulls too; leave them out before the join"),
-    ({"n": "sum(k) + 1"}, "n='sum(k) + 1': more than an aggregate; compute with its value afterwards"),
-    ({"n": "sum(k) AS n"}, "n='sum(k) AS n': the option is its name; leave the name in the text out"),
+    ({"n": "sum(1)"}, "n='sum(1)': the argument is not computed from columns alone; compute it in the streams, before the join"),
+    ({"n": "first(k) IGNORE NULLS"}, "first and last include nulls; filter nulls before the join"),
+    ({"n": "sum(k) + 1"}, "n='sum(k) + 1': more than one aggregate; compute with its value afterwards"),
+    ({"n": "sum(k) AS n"}, "n='sum(k) AS n': the name of the option is the name of the value; omit the alias in the text"),
     ({"window": "1 hour", "every": "1 us"}, "windows have 3,600,000,000 parts, more than 67,108,864, since every moment"),
-    ({}, "aggregate: give at least one value, such as n='count(*)'"),
+    ({}, "aggregate: no values; add at least one, such as n='count(*)'"),
 ]  # fmt: skip
 
 
@@ -200,9 +200,9 @@ def test_a_sum_that_does_not_fit_is_refused() -> None:
     joined = local.stream(rows, time="ts").join(local.stream(rows, time="ts"), on="k", within="1 second")
     with pytest.raises(BraidedError, match=re.escape("total: sum(n) of a window does not fit 64 bits")):
         joined.aggregate(window="1 minute", total="sum(n)")
-    with pytest.raises(OptionError, match=re.escape("other: Table is no stream; write braided.local.stream(table")):
+    with pytest.raises(OptionError, match=re.escape("other: Table is not a stream; write braided.local.stream(table")):
         local.stream(rows, time="ts").join(rows, on="k", within="1 second")  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match=re.escape("witin=: no option of join; did you mean within=?")):
+    with pytest.raises(OptionError, match=re.escape("witin=: unknown option of join; did you mean within=?")):
         local.stream(rows, time="ts").join(local.stream(rows, time="ts"), on="k", witin="1 second")
 
 
@@ -217,7 +217,7 @@ def test_sums_of_decimals_are_exact_and_as_wide_as_sparks() -> None:
     assert found.schema.field("total").type == pa.decimal128(20, 2)
     wide = rows.set_column(2, "d", rows["d"].cast(pa.decimal128(29, 2)))
     joined = local.stream(wide, time="ts").join(local.stream(rows, time="ts"), on="k", within="1 second")
-    with pytest.raises(OptionError, match=re.escape("because sum of decimal(29,2) is left to Spark")):
+    with pytest.raises(OptionError, match=re.escape("because only Spark can compute sum of decimal(29,2)")):
         joined.aggregate(window="1 minute", total="sum(d)")
 
 
@@ -241,7 +241,7 @@ def test_partials_know_which_time_is_windowed_and_how_far_results_may_lag(
     assert isinstance(found, PartialAggregate)
     assert (found.panes.side, found.panes.reach, found.panes.width) == (side, reach, 2_000_000)
     assert partials.uses == (Use("sum", (0,)),)
-    with pytest.raises(NotApplied, match="v is not a time by which the streams are joined"):
+    with pytest.raises(NotApplied, match="v is not a time column of the join"):
         plan_partials(replace(node, time="v"), plan)
 
 

@@ -119,5 +119,5 @@ def test_bad_streams_are_refused() -> None:
         braided.local.multijoin(tables(1, 5), **options)
     with pytest.raises(braided.BraidedError, match="streams: give a list of streams, not a Table"):
         braided.local.multijoin(tables(1, 5)[0], **options)
-    with pytest.raises(braided.BraidedError, match=r"streams\[1\]: int does not speak the Arrow C stream interface"):
+    with pytest.raises(braided.BraidedError, match=r"streams\[1\]: int does not have the Arrow C stream interface"):
         braided.local.multijoin([tables(1, 5)[0], 3], **options)

@@ -57,7 +57,7 @@ def test_bad_options(change: dict[str, Any], message: str) -> None:
 
 
 def test_inputs_that_are_no_tables() -> None:
-    with pytest.raises(BraidedError, match="left: int does not speak the Arrow C stream interface; give a pyarrow"):
+    with pytest.raises(BraidedError, match="left: int does not have the Arrow C stream interface; pass a pyarrow"):
         local.join(3, RIGHT, **GOOD)
     with pytest.raises(BraidedError, match=r"left: list is not a Spark DataFrame; for Arrow data use braided\.local"):
         braided.join([], RIGHT, **GOOD)  # type: ignore[arg-type]
@@ -96,5 +96,7 @@ def test_versions_of_driver_and_executors_are_compared(monkeypatch: pytest.Monke
     ):
         list(task([]))
     monkeypatch.setattr(router, "__version__", "9.9.9")
-    with pytest.raises(BraidedError, match=r"a router runs braided 9\.9\.9 and a worker .*; install the same version"):
+    with pytest.raises(
+        BraidedError, match=r"a router runs braided 9\.9\.9, but a worker runs .*;  install the same version"
+    ):
         list(LocalRuntime(join).run_batch([(0, LEFT.to_batches())]))

@@ -128,7 +128,7 @@ def test_figure_3_of_the_paper_through_the_operator() -> None:
 def test_a_predicate_for_clock_rows_must_tell_of_every_row() -> None:
     spec = braided.Lateness(measure="next", clock_rows=lambda rows: [True])
     with pytest.raises(
-        braided.BraidedError, match="clock_rows=: gave 1 values for 3 rows; return one boolean for each"
+        braided.BraidedError, match="clock_rows=: the function returned 1 values for 3 rows; return one boolean per row"
     ):
         braided.local.order(pa.table({"ts": pa.array([1, 2, 3], pa.timestamp("us"))}), time="ts", lateness=spec)
 

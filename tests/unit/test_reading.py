@@ -85,7 +85,7 @@ def test_a_type_that_arrow_lacks_is_named(column: str) -> None:
     assert isinstance(frame, pl.DataFrame)
     with pytest.raises(BraidedError, match=r"right: a column of this DataFrame has a type .*'_pli128'.*; cast it"):
         join(ROWS, frame.with_columns(pl.col(column).cast(pl.Int128)))
-    with pytest.raises(BraidedError, match="left: list does not speak the Arrow C stream interface; give a pyarrow"):
+    with pytest.raises(BraidedError, match="left: list does not have the Arrow C stream interface; pass a pyarrow"):
         join([1], ROWS)
 
 

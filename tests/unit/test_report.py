@@ -42,7 +42,7 @@ def test_a_report_of_200_workers_is_short() -> None:
     table = [line.split() for line in lines if line.split()[0].isdigit() or line.split()[0] == "all"]
     assert [row[0] for row in table] == ["all", "199", "198", "197"], "the busiest workers, after the sum of all"
     assert table[0][2] == f"{sum(range(1, 2000, 10)):,}"
-    assert lines[-1] == "  and 197 workers more: full=True"
+    assert lines[-1] == "  and 197 more workers: full=True"
 
 
 def test_a_report_is_complete_on_request() -> None:
@@ -72,4 +72,4 @@ def test_a_report_of_a_few_workers_shows_all_of_them_in_order() -> None:
     for text in (str(report), report.text(full=True)):
         assert [line.split()[0] for line in text.splitlines() if line.split()[0].isdigit()] == ["0", "1", "2", "3"]
         assert text.count("over 5 batches") == 4
-    assert "workers more" not in str(report)
+    assert "more workers" not in str(report)

@@ -231,5 +231,7 @@ def test_a_handover_to_another_number_of_workers_is_refused() -> None:
     query.rescale(3)
     query.stores = stores
     query._start(2)
-    with pytest.raises(StateError, match=r"gave this query 3 workers, but it has 2: Spark's part of the checkpoint"):
+    with pytest.raises(
+        StateError, match=r"changed this query to 3 workers, but it has 2, so Spark's part of the checkpoint"
+    ):
         query.run(a_batch(1, 1, 20))

@@ -95,17 +95,17 @@ def test_a_step_of_a_query() -> None:
     for options, message in (
         (
             {"rows": 2, "window": "1 second"},
-            "window='1 second': a window has this duration, or a number of rows=; give one",
+            "window='1 second': cannot be used with rows=2; omit one",
         ),
         (
             {"rows": 2, "every": "1 second"},
-            "every='1 second': windows have a number of rows=; write how many rows later",
+            "every='1 second': windows have a number of rows=; write after how many rows",
         ),
         (
             {"window": "1 second", "forget": "1 day"},
-            "forget='1 day': is for windows of a number of rows=; leave it out",
+            "forget='1 day': needs windows of a number of rows=; omit it",
         ),
-        ({}, "aggregate: give window=, a duration, or rows=, a number of rows"),
+        ({}, "aggregate: no window; set window= to a duration, or rows= to a number of rows"),
     ):
         with pytest.raises(OptionError, match=re.escape(message)):
             joined.aggregate(**{"n": "count(*)", **options})  # type: ignore[arg-type]
@@ -120,7 +120,7 @@ def test_a_step_of_a_query() -> None:
         ({"values": {}}, "values={}: write at least one"),
         ({"values": {"n": "sum(v) + 1"}}, "n='sum(v) + 1': write an aggregate of one column, such as 'avg(price)'"),
         ({"values": {"n": "summ(v)"}}, "n='summ(v)': no such aggregate; did you mean sum?"),
-        ({"values": {"n": "sum(*)"}}, "n='sum(*)': of no column; write sum and a column in brackets"),
+        ({"values": {"n": "sum(*)"}}, "n='sum(*)': no column; write sum and a column in brackets"),
         ({"values": {"n": "sum(w)"}}, "n='w': the input has no such column; it has k, ts, v"),
         ({"values": {"n": "max(k)"}}, "n: max of string is not supported; cast it to a number or a time before"),
         ({"values": {"n": "sum(ts)"}}, "n: sum of timestamp[us] is not supported; cast it to bigint or double before"),

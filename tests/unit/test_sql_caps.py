@@ -57,7 +57,7 @@ def test_a_cap_for_all_joins_is_for_those_that_need_one_and_have_no_hint() -> No
     assert found.capped == ["by its cap=, b.ts and a.ts are at most 2 hours apart"]
     assert read(CAP, "b.ts >= a.ts", cap=2 * HOUR).capped == ["by its hint, b.ts and a.ts are at most 1 hour apart"]
     assert read("", "b.ts BETWEEN a.ts AND a.ts + INTERVAL 1 SECOND", cap=HOUR).capped == []
-    with pytest.raises(OptionError, match=r"the cap may be on a\.ts or on a\.expires; .* or by a watermark on it"):
+    with pytest.raises(OptionError, match=r"the cap may be for a\.ts or for a\.expires; .* or set a watermark on it"):
         read("", EXPIRES[0], cap=HOUR)
     assert read("", EXPIRES[0], frozenset({"ts"}), cap=HOUR).capped
 
@@ -65,15 +65,15 @@ def test_a_cap_for_all_joins_is_for_those_that_need_one_and_have_no_hint() -> No
 @pytest.mark.parametrize(
     ("hints", "condition", "message"),
     [
-        (CAP, EXPIRES[0], r"the cap may be on a\.ts or on a\.expires; .* BRAIDED\('a', 'time=ts'\)"),
+        (CAP, EXPIRES[0], r"the cap may be for a\.ts or for a\.expires; .* BRAIDED\('a', 'time=ts'\)"),
         (
             CAP,
             "b.ts BETWEEN a.ts AND a.ts + INTERVAL 1 SECOND",
             "no join of b has a bound on one side only; leave it out",
         ),
-        (CAP, "a.n < b.n", "no bounds on both sides tie the time of b"),
-        ("BRAIDED('b', 'cap=-1 hour')", "b.ts >= a.ts", "write a duration of nothing or more|not a duration"),
-        ("BRAIDED('z', 'cap=1 hour')", "b.ts >= a.ts", r"no stream has that alias; it is one of a, b"),
+        (CAP, "a.n < b.n", "the time of b has no bounds on both sides"),
+        ("BRAIDED('b', 'cap=-1 hour')", "b.ts >= a.ts", "negative; write '0 seconds' or more|not a duration"),
+        ("BRAIDED('z', 'cap=1 hour')", "b.ts >= a.ts", r"no stream has this alias; use one of a, b"),
         (f"{CAP}, BRAIDED('a', 'time=n')", EXPIRES[0], "a has no such time"),
     ],
 )

@@ -31,7 +31,7 @@ def folded(text: str, stream: str = "calls") -> tuple[list[str], str]:
 )
 def test_rows_wait_with_the_aggregate_of_their_group(text: str) -> None:
     said, found = folded(text)
-    assert said == ["b and m are made at once, without a join: m is an aggregate of the rows of b"]
+    assert said == ["b and m are computed together, without a join: m is an aggregate of the rows of b"]
     assert " JOIN " not in found
     assert found.count("WINDOW(calls.ts, '10 seconds') AS w") == 1
     # By the window itself Spark knows how late results are.

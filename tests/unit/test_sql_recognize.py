@@ -76,12 +76,12 @@ def test_the_input_is_a_name_or_a_query_with_what_it_may_use() -> None:
 
 REFUSED = {
     "FROM a MATCH_RECOGNIZE (PARTITION BY k)": "line 2, column 39: MATCH_RECOGNIZE: expected ORDER BY and the event-time",
-    "FROM a MATCH_RECOGNIZE (PARTITION BY k.x ORDER BY ts)": "column 38: MATCH_RECOGNIZE: write the name of a column",
-    "FROM a MATCH_RECOGNIZE (ORDER BY ts, k NULLS LAST)": "column 40: MATCH_RECOGNIZE: ORDER BY takes nulls as the least",
-    "FROM a MATCH_RECOGNIZE (ORDER BY ts DESC)": "ORDER BY takes the event time first, ascending",
+    "FROM a MATCH_RECOGNIZE (PARTITION BY k.x ORDER BY ts)": "column 38: MATCH_RECOGNIZE: write only the name of a column",
+    "FROM a MATCH_RECOGNIZE (ORDER BY ts, k NULLS LAST)": "column 40: MATCH_RECOGNIZE: ORDER BY always treats nulls as the smallest",
+    "FROM a MATCH_RECOGNIZE (ORDER BY ts DESC)": "ORDER BY must begin with the event time, ascending",
     "FROM a MATCH_RECOGNIZE (ORDER BY ts PATTERN (A))": "column 37: MATCH_RECOGNIZE: expected MEASURES and at least",
     "FROM a MATCH_RECOGNIZE (ORDER BY ts MEASURES A.x PATTERN (A))": "expected a name for A.x: A.x AS name",
-    "FROM a MATCH_RECOGNIZE (ORDER BY ts MEASURES x AS x, 1 AS X PATTERN (A))": "X is there twice; leave one out",
+    "FROM a MATCH_RECOGNIZE (ORDER BY ts MEASURES x AS x, 1 AS X PATTERN (A))": "X occurs twice; omit one of them",
     "FROM a MATCH_RECOGNIZE (ORDER BY t MEASURES x AS x ALL ROWS PER MATCH WITH EMPTY MATCHES)": "expected PATTERN",
     "FROM a MATCH_RECOGNIZE (ORDER BY t MEASURES x AS x AFTER MATCH SKIP B)": "column 69: .*expected PAST LAST ROW or",
     "FROM a MATCH_RECOGNIZE (ORDER BY t MEASURES x AS x PATTERN A)": r"expected PATTERN \(...\); found 'A'",
@@ -91,10 +91,10 @@ REFUSED = {
     "FROM a MATCH_RECOGNIZE (ORDER BY t MEASURES x AS x PATTERN (A) SUBSET U = A)": "expected symbols in brackets: U",
     "FROM a MATCH_RECOGNIZE (ORDER BY t MEASURES x AS x PATTERN (A) DEFINE A x > 1)": "expected AS and the condition of",
     "FROM a MATCH_RECOGNIZE (ORDER BY t MEASURES x AS x PATTERN (A) DEFINE A AS x ALL ROWS PER MATCH)": "have an order",
-    "FROM f(x) MATCH_RECOGNIZE (ORDER BY t)": "line 2, column 6: MATCH_RECOGNIZE stands after a stream, a table or a",
-    ", MATCH_RECOGNIZE (ORDER BY t)": "line 2, column 3: MATCH_RECOGNIZE stands after a stream",
+    "FROM f(x) MATCH_RECOGNIZE (ORDER BY t)": "line 2, column 6: MATCH_RECOGNIZE must follow a stream, a table or a",
+    ", MATCH_RECOGNIZE (ORDER BY t)": "line 2, column 3: MATCH_RECOGNIZE must follow a stream",
     "FROM (a MATCH_RECOGNIZE (ORDER BY t)": r"line 2, column 6: this \( is not closed",
-    "FROM a MATCH_RECOGNIZE (ORDER BY t))": r"line 2, column 36: this \) closes nothing",
+    "FROM a MATCH_RECOGNIZE (ORDER BY t))": r"line 2, column 36: this \) has no \(",
 }
 
 

@@ -49,5 +49,5 @@ def test_clauses_are_taken_out(text: str, left: str, clauses: list[Clause]) -> N
 
 
 def test_a_watermark_after_something_else_than_a_stream_says_where() -> None:
-    with pytest.raises(OptionError, match=r"line 2, column 28: WATERMARK is for a stream by its name"):
+    with pytest.raises(OptionError, match=r"line 2, column 28: WATERMARK must follow the name of a stream"):
         take_watermarks("SELECT *\nFROM (SELECT * FROM calls) WATERMARK ts DELAY OF INTERVAL 1 DAY", {"calls"})

@@ -226,7 +226,7 @@ def test_changed_options_are_found_before_any_row_leaves() -> None:
         next(changed.run_batch([(0, [rows]), (1, [rows])]))
     more = LocalRuntime(a_join(Window(-50, 50, (5, 5))), stores=[*runtime.stores, MemoryStore()])
     with pytest.raises(
-        BraidedError, match=r"written with 1 workers, this query has 2; set spark\.sql\.shuffle\.partitions=1"
+        BraidedError, match=r"written with 1 workers, but this query has 2; set spark\.sql\.shuffle\.partitions=1"
     ):
         list(more.run_batch([(0, [rows]), (1, [rows])]))
 
@@ -237,8 +237,8 @@ def test_a_table_that_is_not_the_checkpoint_s_is_refused() -> None:
     runtime.table = first_table("auto", 1, keyed=True, version=3)
     list(runtime.run_batch([(0, [rows]), (1, [rows])]))
     runtime.table = first_table("auto", 1, keyed=True, version=1)
-    with pytest.raises(StateError, match=r"the routing went back from version 3 to 1; give control= the directory"):
+    with pytest.raises(StateError, match=r"the routing went back from version 3 to 1; set control= to the directory"):
         next(runtime.run_batch([(0, [rows])]))
     runtime.table = first_table("hash", 1, keyed=True, version=3)
-    with pytest.raises(StateError, match=r"another routing table of version 3; restore partition= and control="):
+    with pytest.raises(StateError, match=r"another routing table of version 3; restore the old values of"):
         next(runtime.run_batch([(0, [rows])]))

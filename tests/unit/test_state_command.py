@@ -76,7 +76,7 @@ def test_redacted_there_are_no_values() -> None:
     [heaviest] = found.heaviest("left", 1).to_pylist()
     seven = KeyHasher((pa.int64(),)).hash([pa.array([7])], 1)[0]
     assert heaviest == {"key_hash": f"{seven:016x}", "rows": 30}
-    with pytest.raises(braided.OptionError, match="redact=True: rows have the values of keys"):
+    with pytest.raises(braided.OptionError, match="redact=True: rows contain the values of keys"):
         found.rows("left")
 
 

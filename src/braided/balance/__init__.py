@@ -1,1 +1,1 @@
-"""Balance: which worker is hot, and what moves away from it."""
+"""Load balancing: which workers are hot, and what moves away from them."""

@@ -1,4 +1,4 @@
-"""Which buckets move where, so that one decision ends a hot spot with few moves."""
+"""Choose which buckets move to which workers, so that one decision ends a hot spot with few moves."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ def choose_moves(
     *,
     barred: npt.NDArray[np.int32] | None = None,
 ) -> list[Move]:
-    """Return moves (bucket, from, to) after which no worker exceeds `TARGET_RATIO` times the mean, where possible.
+    """Return moves (bucket, from, to) after which no worker exceeds `TARGET_RATIO` times the mean, if possible.
 
-    Synergy moves one component from the most to the least loaded peer and looks again (section 3.1). A worker
-    of ours is blocked until its old assignments die, so one decision must do: greedy, always from the most
-    loaded worker above the bound. The bucket taken is the smallest that brings its worker to the bound, or
-    else the largest that fits, and goes to the least loaded worker that it does not lift above the bound.
-    Workers at or below the bound give nothing.
+    Synergy moves one component from the most to the least loaded peer, and then measures again (section 3.1). Here a
+    worker cannot move buckets again until its old assignments are dead, so one decision must be enough. The choice is
+    greedy, always from the most loaded worker above the bound. It takes the smallest bucket that brings this worker to
+    the bound, or else the largest that fits. The bucket goes to the least loaded worker that stays within the bound.
+    Workers at or below the bound keep their buckets.
 
-    owner, bucket_load, movable : per bucket its worker, its load, and whether it may move at all.
-    fixed : per worker the load that cannot move (grids of hot keys); its length is the number of workers.
-    in_use : the workers to use. Movable buckets of all others are evacuated, largest first, each to the
-        least loaded; silent buckets to the worker with the fewest. Evacuation ignores ``barred``: it was
-        ordered, it is no reaction to a hot spot.
-    barred : per bucket one worker it may not go to (``Migrations``), -1 for none.
+    owner, bucket_load, movable : for each bucket its worker, its load, and whether it may move.
+    fixed : for each worker the load that cannot move (grids of hot keys); its length is the number of workers.
+    in_use : the workers to use. Movable buckets of all others are moved away, largest first, each to the least loaded
+        worker; buckets without load go to the worker with the fewest buckets. This ignores ``barred``, because it is a
+        request and not a reaction to a hot spot.
+    barred : for each bucket one worker to which it may not move (``Migrations``), -1 for none.
 
-    Time: 4096 buckets that all leave one of 200 workers take 15 ms. Not done: exchanges of buckets and
-    search among sums, so with few, large buckets the bound may be missed although some choice would meet it.
+    Time: 4096 buckets that all leave one of 200 workers take 15 ms. It does not exchange buckets or search for sums, so
+    with few large buckets it may miss the bound although another choice would meet it.
 
     >>> owner, load = np.zeros(4, dtype=np.int32), np.array([4.0, 3.0, 2.0, 1.0])
     >>> choose_moves(owner, load, np.zeros(2), [0, 1], np.ones(4, dtype=bool))
@@ -54,7 +54,7 @@ def choose_moves(
     bound = TARGET_RATIO * float(loads[users].sum()) / len(users)
     if barred is None:
         barred = np.full(len(owner), -1, dtype=np.int32)
-    # An evacuated bucket went where it fitted best; rounding alone could make it move a second time.
+    # An evacuated bucket is on the best worker already; it could move a second time only because of rounding.
     movable = movable.copy()
     movable[[bucket for bucket, _, _ in moves]] = False
     return moves + _level(owner, bucket_load, loads, users, movable, bound, barred)
@@ -67,17 +67,19 @@ def _checked(
     in_use: Sequence[int],
     movable: npt.NDArray[np.bool_],
 ) -> list[int]:
-    """Return the workers in use, sorted; raise for input that no decision can be based on."""
+    """Return the workers in use, sorted; raise for invalid input."""
     if not len(owner) == len(bucket_load) == len(movable):
-        raise BraidedError(f"owner, bucket_load, movable: {len(owner)}, {len(bucket_load)} and {len(movable)} buckets")
+        raise BraidedError(
+            f"owner, bucket_load, movable: {len(owner)}, {len(bucket_load)} and {len(movable)} buckets; pass one length"
+        )
     for name, values in (("bucket_load", bucket_load), ("fixed", fixed)):
         if not np.isfinite(values).all() or (values < 0).any():
-            raise BraidedError(f"{name}: loads must be finite and not below 0")
+            raise BraidedError(f"{name}: a load is not finite or below 0; pass finite loads of 0 or more")
     users = sorted(set(in_use))
     if not users or users[0] < 0 or users[-1] >= len(fixed):
-        raise BraidedError(f"{in_use=}: name at least one worker, of 0 to {len(fixed) - 1}")
+        raise BraidedError(f"{in_use=}: pass at least one worker, from 0 to {len(fixed) - 1}")
     if len(owner) and not 0 <= owner.min() <= owner.max() < len(fixed):
-        raise BraidedError(f"owner: a bucket's worker is not one of 0 to {len(fixed) - 1}")
+        raise BraidedError(f"owner: unknown worker of a bucket; workers are numbered 0 to {len(fixed) - 1}")
     return users
 
 
@@ -88,7 +90,7 @@ def _evacuate(
     users: list[int],
     movable: npt.NDArray[np.bool_],
 ) -> list[Move]:
-    """Move every movable bucket off the workers not in use; updates owner and loads."""
+    """Move every movable bucket away from workers that are not in use; updates `owner` and `loads`."""
     leaving = np.flatnonzero(movable & ~np.isin(owner, users))
     if not len(leaving):
         return []
@@ -108,7 +110,7 @@ def _evacuate(
         load, worker = heappop(least)
         give(bucket, worker)
         heappush(least, (load + float(bucket_load[bucket]), worker))
-    # By load they would all go to one worker, and make it hot when their keys come back.
+    # By load, all of them would go to one worker, which would become hot when their keys come back.
     owned = np.bincount(owner, minlength=len(loads))
     fewest = [(int(owned[worker]), worker) for worker in users]
     heapify(fewest)
@@ -128,7 +130,7 @@ def _level(
     bound: float,
     barred: npt.NDArray[np.int32],
 ) -> list[Move]:
-    """Move buckets from the workers above the bound to those below it."""
+    """Move buckets from workers above the bound to workers below it."""
     hot = [(-float(loads[worker]), worker) for worker in users if loads[worker] > bound]
     heapify(hot)
     room = sorted((float(loads[worker]), worker) for worker in users if loads[worker] <= bound)
@@ -167,7 +169,7 @@ def _level(
 
 
 def _pick(candidates: list[tuple[float, int]], excess: float, room: float, target: int, homes: list[int]) -> int | None:
-    """Return the place of the smallest candidate that covers the excess, else of the largest, that fits the room."""
+    """Return the place of the smallest candidate that fits and covers the excess, or else of the largest that fits."""
     fits = bisect_right(candidates, (room, len(homes)))
     enough = min(bisect_left(candidates, (excess, -1)), fits)
     return next(

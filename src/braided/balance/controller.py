@@ -1,7 +1,7 @@
-"""The controller: turns each batch's reports into at most one new routing table, with the reasons.
+"""The controller: from each batch's reports it makes at most one new routing table, with the reasons.
 
-It has no clock and no files: whoever drives it (a listener on the driver, the local runtime, a simulation) feeds it
-observations in order and publishes its table. After a restart it has no averages yet, so it only acts later.
+It uses no clock and no files: its caller (a listener on the driver, the local runtime, a simulation) passes the
+observations in order and publishes its table. After a restart it has no averages yet, so it waits for some batches.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from braided.routing.home_edit import HomeEdit
 from braided.routing.table import BUCKETS, GRIDS, RoutingTable
 from braided.time.clocks import GroupSpan, Span, Window
 
-# A hot key's grid takes at most this share of a worker's load, so that weights have something to level with.
+# A hot key's grid has at most this share of a worker's load, so that weights can balance the rest.
 _KEY_SHARE = 0.5
-# A key outgrows its grid when its busiest worker has this many times that share, and another grid has a third less.
+# A key outgrows its grid when its busiest worker has this multiple of that share, and another grid has a third less.
 _OUTGROWN = 1.5
 _RELAY = 0.67
-# Weights change when the busiest worker of a grid exceeds the mean by a tenth, and then not for a few batches.
+# Weights change when the busiest worker of a grid exceeds the mean by a tenth; then they stay for a few batches.
 _UNEVEN = 1.1
 _WEIGHTS_REST = 3
-# Weights by measured loads wait until all batches of the longer average ran with the last ones.
+# Weights by measured loads change only when all batches of the longer average ran with the current weights.
 _LOADS_REST = 5
-# A bucket's load is averaged over the batches that make a hot spot: the largest of one batch are large by chance.
+# A bucket's load is averaged over the batches that make a hot spot: in one batch a bucket may be large by chance.
 _BUCKET_SAMPLES = 3
-# CPU time of the first batches is that of starting processes and of compiling.
+# In the first batches, CPU time is mostly for starting processes and compiling.
 _WARMING = 5
-# Loads are judged again once old places of hot keys take less than this share of a worker's.
+# Loads are judged again when old assignments of hot keys have less than this share of a worker's load.
 _DRAINED = 0.1
 
 
 @dataclass(frozen=True)
 class Decision:
-    """One decision: what was done and why, with the table that carries it out."""
+    """One decision: what was done and why, and the version of the table that does it."""
 
     action: str
     reason: str
@@ -67,11 +67,11 @@ class Decision:
 class Controller:
     """Watches one join. `table` is the newest table; `step` replaces it.
 
-    scheme: ``auto`` (hash buckets, grids for hot keys, moves off hot workers), ``hash`` (nothing but requests to
-    scale), ``ssp`` (one stream split, the other copied), ``grid`` (one grid for everything).
-    slots: how many workers run at a time. measure: what a load is: ``cpu`` time, or ``work``, the same in every run.
-    home: the side whose rows have one home; then it alone is split, and changes have two phases
-    (`braided.routing.home_routes`).
+    scheme: ``auto`` (hash buckets, grids for hot keys, moves away from hot workers), ``hash`` (only requests to scale),
+    ``ssp`` (one stream split, the other copied), ``grid`` (one grid for everything).
+    slots: how many workers run at the same time. measure: how load is measured: ``cpu`` time, or ``work``, which is the
+    same in every run. home: the side whose rows have one home; then only this side is split, and changes have two
+    phases (`braided.routing.home_routes`).
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Controller:
         return decisions
 
     def loads(self) -> list[dict[str, Any]]:
-        """Return each worker's load over 1, 5 and 15 batches, and its level, which small wobbles do not change."""
+        """Return each worker's load over 1, 5 and 15 batches, and its level, which small changes do not affect."""
         spans = zip(*(self._averages.over(horizon).round(3).tolist() for horizon in HORIZONS), strict=True)
         return [{"load": list(load), "level": level} for load, level in zip(spans, self._level, strict=True)]
 
@@ -157,17 +157,17 @@ class Controller:
         return seen.work * in_use / max(1.0, float(seen.work.sum()))
 
     def _forget_ended(self, edit: TableEdit) -> None:
-        """A migration has ended once no bucket lists an assignment that it replaced."""
+        """End the migrations whose replaced assignments are not in the list of any bucket any more."""
         table = edit.done()
         alive = set(np.unique(table.since[:BUCKETS, 1:]).tolist())
         moving = self._home is not None and bool((table.live[:BUCKETS, 1] >= 0).any())
         for version in self._migrations.under_way:
-            # In two phases another version replaces: a migration lasts until no bucket is on its way.
+            # With two phases, a later version replaces them, so a migration lasts until no bucket is changing.
             if version not in alive and not moving:
                 self._migrations.end(version)
 
     def _settle(self, seen: Observation, edit: TableEdit) -> Iterator[Decision]:
-        """Let openings become homes."""
+        """Make openings homes when they are ready."""
         if isinstance(edit, HomeEdit):
             groups = edit.settle(self._deaths.ready(self.table))
             if groups:
@@ -200,7 +200,7 @@ class Controller:
             plain = np.where(owner < GRIDS, owner, target[0]).astype(np.int32)
             loads = np.mean(self._buckets, axis=0) + 1e-9
             if spread:
-                # No worker can take a bucket of more than a fair share; the others must not wait for it.
+                # No worker has room for a bucket above the fair share; the other buckets must not wait for it.
                 loads[(loads > loads.sum() / len(target)) & ~outside] = 0.0
             moves = choose_moves(plain, loads, np.zeros(self.table.workers), list(target), movable)
             self._assign(edit, moves)
@@ -248,26 +248,26 @@ class Controller:
                 continue
             self._keys.promoted(key)
             reason = f"{sum(counts) / fair:.2f} of a worker's fair share: {counts[0]:.0f} left rows, " + (
-                f"{counts[1]:.0f} right rows and {counts[2]:.0f} results a batch"
+                f"{counts[1]:.0f} right rows and {counts[2]:.0f} results per batch"
             )
             yield self._decision(seen, "promote", reason, key=f"{key:016x}", grid=grid.shape)
         self._unsplittable &= set(hot)
         yield from self._relay(seen, edit, fair)
 
     def _stay(self, seen: Observation, key: int, fair: float) -> Iterator[Decision]:
-        """Say once of a key that it is hot by rows that cannot be split."""
+        """Report a key once that is hot because of rows that cannot be split."""
         if key not in self._unsplittable:
             self._unsplittable.add(key)
             counts, split = self._keys.counts(key), self._home or 0
             names = ("left", "right")
             reason = (
-                f"{sum(counts) / fair:.2f} of a worker's fair share, and only {names[split]} rows can be split: "
-                + (f"{counts[1 - split]:.0f} {names[1 - split]} rows a batch would be copied to every worker")
+                f"{sum(counts) / fair:.2f} of a worker's fair share, but only {names[split]} rows can be split: "
+                + (f"{counts[1 - split]:.0f} {names[1 - split]} rows per batch would be copied to every worker")
             )
             yield replace(self._decision(seen, "stay", reason, key=f"{key:016x}"), version=self.table.version)
 
     def _relay(self, seen: Observation, edit: TableEdit, fair: float) -> Iterator[Decision]:
-        """Give a key another grid once it has outgrown its own, or its rates have turned round."""
+        """Give a key another grid when it has outgrown its own, or when the rates of the streams have reversed."""
         outgrown: dict[int, int] = {}
         for key in self._grid_keys():
             group = edit.group_of_key(key)
@@ -280,7 +280,7 @@ class Controller:
             best = self._key_grid(seen, key, edit.in_use)
             if best is None:
                 split = self._home or 0
-                turned = counts[1 - split] > counts[split] + counts[2]  # further than where a key is not split yet
+                turned = counts[1 - split] > counts[split] + counts[2]  # a stricter limit than for splitting a key
                 outgrown[key] = self._outgrown.get(key, 0) + 1 if turned else 0
                 if outgrown[key] >= SAMPLES:
                     edit.demote(key)
@@ -307,7 +307,7 @@ class Controller:
         return Rates.of(counts[:2], seen.row_bytes, self._windows.batches(), counts[2])
 
     def _lay(self, seen: Observation, edit: TableEdit, key: int, in_use: tuple[int, ...]) -> Grid | None:
-        """Give a key a grid over the least loaded workers in use; None where none would help."""
+        """Give a key a grid on the least loaded workers in use; return None if no grid would help."""
         grid = self._key_grid(seen, key, in_use)
         if grid is not None:
             edit.promote(key, grid)
@@ -359,11 +359,11 @@ class Controller:
             return
 
     def _weigh_by_load(self, seen: Observation, edit: TableEdit) -> Iterator[Decision]:
-        """Give a hot worker of the one grid less: its rows and results are even, so what they cost differs."""
+        """Reduce the weight of a hot worker of the single grid: the rows are even, so their cost per worker differs."""
         self._batches += 1
         table = self.table
         if seen.version < table.version or (table.live[:, 1] >= 0).any():
-            # Loads that were measured while old places were still probed say nothing of the weights.
+            # Loads that were measured while old assignments were still probed do not show the effect of the weights.
             self._hot_spots, self._rest = HotSpotRule(), _LOADS_REST
             return
         self._rest = max(0, self._rest - 1)
@@ -391,7 +391,7 @@ class Controller:
         return seen.buckets if len(seen.buckets) else np.zeros(BUCKETS)
 
     def _draining(self, seen: Observation) -> bool:
-        """Whether old places of hot keys still have much work: that ends by itself, so nothing should move yet."""
+        """Whether old assignments of hot keys still have much work: this ends by itself, so nothing should move yet."""
         table = self.table
         moved = np.flatnonzero((table.live[BUCKETS:, 0] >= GRIDS) & (table.live[BUCKETS:, 1] >= 0))
         homes = (table.key_hashes[moved] & np.uint64(BUCKETS - 1)).astype(np.int64)
@@ -410,7 +410,7 @@ class Controller:
         self._batches += 1
         changing = self._moving or self._migrations.busy or seen.version < self.table.version
         if changing or (self._measure == "cpu" and self._batches <= _WARMING) or self._draining(seen):
-            # Loads that were measured while old places were still probed are no reason to move more.
+            # Loads that were measured while old assignments were still probed are no reason for more moves.
             self._hot_spots = HotSpotRule()
             return
         hot = self._hot_spots.judge(self._averages, self.table.in_use)
@@ -423,7 +423,7 @@ class Controller:
                 fixed += self._grid_load(seen, number)
         buckets = np.mean(self._buckets, axis=0)
         if self._measure == "cpu":
-            # Buckets are counted in rows and results. A worker's CPU time says what one of them costs there.
+            # Buckets are counted in rows and results. A worker's CPU time gives the cost of each of them there.
             scale = seen.cpu_ms / np.maximum(1.0, seen.work)
             buckets, fixed = buckets * scale[table.owner % GRIDS % table.workers], fixed * scale
         movable = edit.has_room(np.arange(BUCKETS)) & (table.owner < GRIDS)

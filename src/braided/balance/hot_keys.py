@@ -1,11 +1,11 @@
-"""Which keys are hot: a key that alone takes more than half a worker's fair share gets a grid of its own."""
+"""Find hot keys: a key that alone has more than half of a worker's fair share gets its own grid."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Promoted above half a fair share: below that, moving other buckets away levels the load more cheaply.
-# Demoted below a quarter, so that a key at the border does not come and go.
+# A key is promoted above half of a fair share: below that, moving other buckets away balances the load more cheaply.
+# It is demoted below a quarter, so that a key near the limit does not change all the time.
 PROMOTE = 0.5
 DEMOTE = 0.25
 # One batch may be a burst: a key is promoted in its second hot batch and demoted in its fifth cold one.
@@ -24,7 +24,7 @@ class _KeyHistory:
 
 
 class HotKeys:
-    """Follows the heavy keys of each batch: rows of both streams and results all count.
+    """Follows the heavy keys of each batch; rows of both streams and results count equally.
 
     >>> keys = HotKeys()
     >>> keys.add({7: (80.0, 1.0, 19.0)}, 50.0), keys.add({7: (80.0, 1.0, 19.0)}, 50.0)
@@ -36,7 +36,7 @@ class HotKeys:
         self._promoted: set[int] = set()
 
     def add(self, keys: dict[int, Counts], fair: float) -> tuple[list[int], list[int]]:
-        """Take one batch's keys and a worker's fair share; return the keys that became hot and cold."""
+        """Add the keys of one batch, with a worker's fair share; return the keys that became hot and cold."""
         for key in {*keys, *self._known}:
             now = keys.get(key, (0.0, 0.0, 0.0))
             known = self._known.setdefault(key, _KeyHistory(now))
@@ -70,5 +70,5 @@ class HotKeys:
         return self._known[key].cold > 0
 
     def counts(self, key: int) -> Counts:
-        """Return a key's left rows, right rows and results per batch, averaged."""
+        """Return a key's average left rows, right rows and results per batch."""
         return self._known[key].counts

@@ -1,6 +1,6 @@
-"""What a hot spot is: a worker overloaded now and for long, while another has room, and not just once.
+"""Find hot spots: a worker that is overloaded now and has been for a while, while another worker has room.
 
-A worker here is a worker of a query, or a peer of a fleet: whatever has a number and a load.
+A worker here is a worker of a query or a peer of a fleet: anything with a number and a load.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ import numpy.typing as npt
 
 from braided.errors import BraidedError
 
-# An absolute load. The mean never exceeds about 1.0 (see `worker_loads`). The paper's 2.0 counts processes in a run
-# queue and has no meaning here.
+# An absolute load. The mean is never above about 1.0 (see `worker_loads`). The paper's 2.0 counts processes in a run
+# queue, so it cannot be used here.
 HIGH = 1.2
-# A multiple of the mean. A stream that does not saturate has loads far below 1, and with as many workers as slots no
-# load exceeds 1, however uneven: only a multiple of the mean shows it. Moves end at 1.1 (`choose_moves`) and we
-# tolerate 1.25, so 1.2 acts in time and not at once again.
+# A multiple of the mean. If a stream does not saturate the cluster, loads are far below 1, and with as many workers as
+# slots no load is above 1. Then only a multiple of the mean shows an uneven load. Moves end at 1.1 (`choose_moves`) and
+# we tolerate 1.25, so 1.2 acts in time and does not act again at once.
 RELATIVE = 1.2
-# A part of the mean. It matters when HIGH decides: workers that are all equally busy need more workers, not moves.
+# A part of the mean. It matters if HIGH decides: if all workers are equally busy, more workers are needed, not moves.
 SPREAD = 0.2
-# Batches: 15 would wait for a slow drift, 1 is the paper's most nervous setting.
+# In batches: 15 would react only to slow changes, and 1 is the paper's most sensitive setting.
 HORIZON = 5
-# Reports, the majority of 5: one outlier cannot carry the average.
+# In reports, the majority of 5, so that a single outlier in the average has no effect.
 PERSISTENCE = 3
 
 
 class Averages(Protocol):
-    """Loads by number, averaged: `LoadAverages`, or what peers have reported."""
+    """Averaged loads by number: `LoadAverages`, or the reports of peers."""
 
     @property
     def workers(self) -> int:
-        """How many numbers there are."""
+        """The number of workers."""
 
     def over(self, batches: int) -> npt.NDArray[np.float64]:
         """Return the averages over the last 1, 5 or 15 reports."""
@@ -42,7 +42,7 @@ class Averages(Protocol):
 
 @dataclass(frozen=True)
 class HotSpot:
-    """A worker to take load from, and the measurements that say so."""
+    """A worker whose load must be reduced, and the measurements that show it."""
 
     worker: int
     reason: str
@@ -51,16 +51,16 @@ class HotSpot:
 class HotSpotRule:
     """Synergy's two criteria and its check for persistence (section 3.1), in our units.
 
-    A worker is overloaded when its load exceeds ``min(HIGH, RELATIVE * mean of the workers in use)`` and
-    ``floor``. Load can be levelled when the most and the least loaded worker differ by more than
-    ``SPREAD * mean``. Both must hold for ``PERSISTENCE`` reports in a row, and the worker be overloaded on
-    average over ``HORIZON`` too. Give it every batch once; ``judge`` takes a few passes over the workers.
+    A worker is overloaded when its load exceeds ``min(HIGH, RELATIVE * mean of the workers in use)`` and ``floor``.
+    Load can be balanced when the most and the least loaded worker differ by more than ``SPREAD * mean``. Both must be
+    true for ``PERSISTENCE`` reports in a row, and the worker must also be overloaded on average over ``HORIZON``. Pass
+    every batch once; ``judge`` takes a few passes over the workers.
 
-    floor : 0.05. Below 5% of its share a worker has nothing to gain, and noise is large beside its load.
-    period : what a report is of, for the text of the reason.
-    overload, imbalance : the paper's thresholds h and l, as loads: they replace what follows from the mean, and the
+    floor : 0.05. A worker below 5% of its share gains nothing from a move, and its load is mostly noise.
+    period : the name of a report's period, for the text of the reason.
+    overload, imbalance : the paper's thresholds h and l, as loads: they replace the limits from the mean, and the
         floor.
-    horizon : the paper's t, in reports. persistence : reports in a row.
+    horizon : the paper's t, in reports. persistence : the number of reports in a row.
 
     >>> from braided.balance.load_averages import LoadAverages
     >>> rule, averages = HotSpotRule(), LoadAverages(3)
@@ -91,8 +91,8 @@ class HotSpotRule:
     ) -> HotSpot | None:
         """Take one report; return the most loaded worker whose overload has lasted, if there is one.
 
-        It is returned at every report while it lasts: whether another migration may begin is for
-        ``Migrations`` to say. Ties go to the lowest worker.
+        It is returned at every report as long as this lasts: ``Migrations`` decides whether another migration may
+        begin. Among equal workers, the one with the lowest number is returned.
         """
         workers = np.array(sorted(set(in_use)), dtype=np.int64)
         if len(workers) < 2:

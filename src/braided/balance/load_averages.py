@@ -1,7 +1,7 @@
 """A worker's load, averaged over the last 1, 5 and 15 batches.
 
-Synergy (section 3.1) averages the run queue over 1, 5 and 15 minutes. A query has no run queue, and its
-clock is the batch: load is CPU time over the share of the cluster that one worker in use is entitled to.
+Synergy (section 3.1) averages the run queue over 1, 5 and 15 minutes. A query has no run queue, and its unit of time
+is the batch: load is CPU time divided by one worker's share of the cluster.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ HORIZONS = (1, 5, 15)  # batches
 
 
 def worker_loads(cpu_ms: npt.NDArray[np.float64], batch_ms: float, slots: int, in_use: int) -> npt.NDArray[np.float64]:
-    """Return each worker's CPU time over (batch time x slots / workers in use).
+    """Return each worker's CPU time divided by (batch time x slots / workers in use).
 
-    All workers together cannot use more than ``batch_ms * slots``, so the mean over the workers in use is
-    at most about 1.0, and a balanced, saturated cluster has 1.0 everywhere. Spark reports whole
-    milliseconds: a batch of 0 ms counts as 1 ms.
+    All workers together cannot use more than ``batch_ms * slots``, so the mean of the workers in use is at most about
+    1.0, and in a balanced, saturated cluster every load is 1.0. Spark reports whole milliseconds, so a batch of 0 ms
+    counts as 1 ms.
 
     >>> worker_loads(np.array([900.0, 100.0]), batch_ms=1000, slots=2, in_use=2).tolist()
     [0.9, 0.1]
@@ -28,7 +28,7 @@ def worker_loads(cpu_ms: npt.NDArray[np.float64], batch_ms: float, slots: int, i
     """
     if batch_ms < 0 or slots < 1 or in_use < 1:
         raise BraidedError(
-            f"{batch_ms=}, {slots=}, {in_use=}: a batch takes time, and a cluster has at least one slot and worker"
+            f"{batch_ms=}, {slots=}, {in_use=}: pass a time of 0 or more, and at least one slot and one worker"
         )
     return np.asarray(cpu_ms, dtype=np.float64) * in_use / (max(batch_ms, 1.0) * slots)
 
@@ -36,7 +36,7 @@ def worker_loads(cpu_ms: npt.NDArray[np.float64], batch_ms: float, slots: int, i
 class LoadAverages:
     """The loads of a fixed number of workers over the last 15 batches, as plain moving averages.
 
-    Fewer batches known means the average over those; none means zeros. Holds 15 floats a worker.
+    If fewer batches are known, the average is over these; without batches it is zero. Memory: 15 floats per worker.
 
     >>> averages = LoadAverages(2)
     >>> averages.add(np.array([0.2, 1.0]))
@@ -47,21 +47,21 @@ class LoadAverages:
 
     def __init__(self, workers: int) -> None:
         if workers < 1:
-            raise BraidedError(f"{workers=}: give the number of workers of the query, at least 1")
+            raise BraidedError(f"{workers=}: pass the number of workers of the query, at least 1")
         self.workers = workers
         self._batches = np.empty((0, workers))
 
     def add(self, loads: npt.NDArray[np.float64]) -> None:
-        """Add one batch: the load of every worker, in the order of their numbers; finite and not negative."""
+        """Add one batch: the load of every worker, in the order of their numbers."""
         row = np.asarray(loads, dtype=np.float64)
         if row.shape != (self.workers,) or not np.isfinite(row).all() or (row < 0).any():
-            raise BraidedError(f"loads={loads!r}: give {self.workers} finite loads, none below 0")
+            raise BraidedError(f"loads={loads!r}: pass {self.workers} finite loads of 0 or more")
         self._batches = np.vstack((self._batches, row))[-HORIZONS[-1] :]
 
     def over(self, batches: int) -> npt.NDArray[np.float64]:
         """Return each worker's average over the last ``batches`` (1, 5 or 15)."""
         if batches not in HORIZONS:
-            raise BraidedError(f"{batches=}: loads are averaged over 1, 5 or 15 batches")
+            raise BraidedError(f"{batches=}: unknown average; use 1, 5 or 15 batches")
         if not len(self._batches):
             return np.zeros(self.workers)
         average: npt.NDArray[np.float64] = self._batches[-batches:].mean(axis=0)

@@ -1,8 +1,7 @@
-"""Which migrations may begin: one of a worker at a time, and no bucket bouncing between two workers.
+"""Which migrations may begin: one per worker at a time, and no bucket moves back and forth between two workers.
 
-A move of a bucket copies no state, but its old assignment stays alive, and probed, until nothing stored
-under it can match. Until then the loads still show the old routing in part, and judging them again would
-move too much.
+Moving a bucket copies no state, but its old assignment stays alive and is probed until no row stored under it can
+match. Until then the loads partly show the old routing, so another decision would move too much.
 """
 
 from __future__ import annotations
@@ -16,36 +15,37 @@ from braided.errors import BraidedError
 
 
 class Migrations:
-    """The migrations under way and each bucket's previous home (Synergy, sections 3.1 and 3.2).
+    """The current migrations, and each bucket's previous worker (Synergy, sections 3.1 and 3.2).
 
-    A migration is all the moves of one decision, named by the version of the routing table that made it.
-    Its workers take part in no other until ``end``. A bucket does not return to the worker it came from
-    unless both the current and the average load there are now below those of the worker it is on.
-    State: one number a bucket, and the workers of the migrations under way.
+    A migration is all moves of one decision, and is identified by the version of the routing table with these moves.
+    Its workers do not take part in another migration until ``end``. A bucket returns to its previous worker only if
+    both the current and the average load there are now below those of its present worker.
+
+    State: one number per bucket, and the workers of the current migrations.
 
     >>> migrations, loads = Migrations(4), np.array([0.9, 0.1, 0.3])
     >>> migrations.begin(7, [(3, 0, 1)])
     >>> migrations.allowed([3], 1, 2, loads, loads).tolist()  # worker 1 is busy
     [False]
     >>> migrations.end(7)
-    >>> migrations.allowed([2, 3], 1, 0, loads, loads).tolist()  # 3 would return to a worker still loaded more
+    >>> migrations.allowed([2, 3], 1, 0, loads, loads).tolist()  # 3 would return to a worker with more load
     [True, False]
     """
 
     def __init__(self, buckets: int) -> None:
         if buckets < 1:
-            raise BraidedError(f"{buckets=}: give the number of buckets of the routing table")
+            raise BraidedError(f"{buckets=}: pass the number of buckets of the routing table, at least 1")
         self._homes = np.full(buckets, -1, dtype=np.int32)
         self._under_way: dict[int, frozenset[int]] = {}
 
     @property
     def busy(self) -> frozenset[int]:
-        """The workers with a migration under way."""
+        """The workers of the current migrations."""
         return frozenset().union(*self._under_way.values())
 
     @property
     def under_way(self) -> tuple[int, ...]:
-        """The versions of the tables whose migrations have begun and not ended."""
+        """The versions of the tables whose migrations have not ended."""
         return tuple(sorted(self._under_way))
 
     def allowed(
@@ -56,7 +56,7 @@ class Migrations:
         current: npt.NDArray[np.float64],
         average: npt.NDArray[np.float64],
     ) -> npt.NDArray[np.bool_]:
-        """Return, per bucket, whether it may move from source to target given all workers' loads."""
+        """Return for each bucket whether it may move from source to target, given all workers' loads."""
         homes = self._homes[np.atleast_1d(np.asarray(buckets, dtype=np.int64))]
         if source == target or self.busy & {source, target}:
             return np.zeros(len(homes), dtype=np.bool_)
@@ -70,30 +70,30 @@ class Migrations:
         current: npt.NDArray[np.float64],
         average: npt.NDArray[np.float64],
     ) -> npt.NDArray[np.int32]:
-        """Return the one worker that each bucket may not move to now, -1 for none: the same rule, for all buckets."""
+        """Return for each bucket the worker to which it may not move now, -1 for none; the same rule as `allowed`."""
         turned = (current[self._homes] < current[owner]) & (average[self._homes] < average[owner])
         barred: npt.NDArray[np.int32] = np.where(turned, np.int32(-1), self._homes)
         return barred
 
     def begin(self, version: int, moves: Iterable[tuple[int, int, int]]) -> None:
-        """Record the moves (bucket, source, target) that table ``version`` makes; whether they may is not asked.
+        """Record the moves (bucket, source, target) of table ``version``, without checking whether they are allowed.
 
-        A scale-in evacuates workers whatever else is under way.
+        A scale-in moves buckets away from workers even during other migrations.
         """
         moves = list(moves)
         if version in self._under_way:
-            raise BraidedError(f"{version=}: a migration of this table version is already under way")
+            raise BraidedError(f"{version=}: a migration of this table version has begun already; pass a new version")
         for bucket, source, target in moves:
             if not 0 <= bucket < len(self._homes) or source < 0 or target < 0 or source == target:
-                raise BraidedError(f"move {(bucket, source, target)}: not a bucket and two different workers")
+                raise BraidedError(f"move {(bucket, source, target)}: pass a bucket and two different workers")
         for bucket, source, _ in moves:
             self._homes[bucket] = source
         if moves:
             self._under_way[version] = frozenset(worker for move in moves for worker in move[1:])
 
     def end(self, version: int) -> None:
-        """Record that every assignment replaced by table ``version`` is dead; an unknown version is no error.
+        """Record that every assignment that table ``version`` replaced is dead; an unknown version is ignored.
 
-        A controller that restarts may declare a death twice.
+        After a restart, a controller may report this twice.
         """
         self._under_way.pop(version, None)

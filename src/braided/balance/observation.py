@@ -1,4 +1,4 @@
-"""What the controller sees of one batch: the reports of all routers and workers, added up."""
+"""The controller's summary of one batch: the reports of all routers and workers, added up."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Observation:
     version: int
     batch_ms: float
     clocks: Clocks
-    """How far each stream has come, by clocks that count."""
+    """The clock of each stream, if it counts."""
     lateness: tuple[int, ...]
     cpu_ms: Loads
     work: Loads
@@ -37,19 +37,19 @@ class Observation:
     results: int
     buckets: Loads
     grids: dict[int, tuple[float, float, float]]
-    """Per grid: left rows stored or probing, right rows, results; summed over its workers."""
+    """For each grid: left rows stored or probing, right rows, results; summed over its workers."""
     keys: dict[int, tuple[float, float, float]]
-    """Per heavy key: left rows, right rows, results, estimated from below."""
+    """For each heavy key: left rows, right rows, results; each is a lower bound."""
     labels: dict[int, str] = field(default_factory=dict)
     copies: int = 0
     ahead: list[Ahead] | None = None
-    """What each stream showed beyond its clock."""
+    """The rows of each stream beyond its clock."""
 
 
 def observe(
     batch: int, batch_ms: float, work: Iterable[dict[str, Any]], routed: Iterable[dict[str, Any]]
 ) -> Observation | None:
-    """Add up the reports of a batch; None if no worker reported or the batch had no rows at all."""
+    """Add up the reports of a batch; None if reports are missing or the batch had no rows."""
     by_worker = {report["worker"]: report for report in work if report.get("load")}
     first = by_worker.get(0)
     if first is None or first["table"] is None or len(by_worker) < first["workers"]:
@@ -75,7 +75,7 @@ def observe(
     rows, sizes, copies = [0, 0], [0, 0], 0
     labels: dict[int, str] = {}
     for report in routed:
-        side = min(report["side"], 1)  # of many streams the first is split and all others are copied
+        side = min(report["side"], 1)  # with many streams, the first is split and all others are copied
         rows[side] += report["rows"]
         sizes[side] += report["bytes"]
         copies += report["copies"]
@@ -96,7 +96,7 @@ def observe(
 
 
 def _counted(stream: dict[str, Any]) -> int | None:
-    """Return how far a stream has come: where its horizon never goes back, as far as that says."""
+    """Return a stream's clock if it counts, or its horizon plus lateness for operators that report a horizon."""
     if "horizon" in stream:
         return None if stream["horizon"] is None else int(stream["horizon"] + stream["lateness"])
     return stream["clock"] if stream["trust"]["settled"] else None

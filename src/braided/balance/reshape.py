@@ -1,4 +1,4 @@
-"""When one grid for everything should have another shape: SSP's switch of master, the shape of a theta join's grid."""
+"""When the single grid of a join should change its shape: SSP's switch of the master, or a theta join's grid."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from braided.routing.grid import Grid
 from braided.routing.table import RoutingTable
 from braided.time.clocks import GroupSpan, Span, Window
 
-# Another shape must be a fifth cheaper, in so many batches in a row, before rows are copied to old and new.
+# Another shape must be a fifth cheaper, in this many batches in a row, because rows are then copied to both shapes.
 GAIN = 0.8
 SAMPLES = 2
 _CLOCKS = 16
@@ -20,7 +20,7 @@ _MOST_BATCHES = 1e4
 
 
 class Windows:
-    """How many batches each side's rows are kept, by how fast the clocks advance."""
+    """For how many batches the rows of each side are stored, by the speed of the clocks."""
 
     def __init__(self, window: Window | Span | GroupSpan) -> None:
         self.window = window
@@ -32,7 +32,7 @@ class Windows:
             self._clocks = [*self._clocks, (seen.batch, max(clocks))][-_CLOCKS:]
 
     def batches(self) -> tuple[float, float]:
-        """Return the number for the left and the right side, 1 as long as nothing is known."""
+        """Return the number for the left and the right side; 1 while the speed is unknown."""
         if len(self._clocks) < 2 or self._clocks[-1][0] <= self._clocks[0][0]:
             return 1.0, 1.0
         pace = (self._clocks[-1][1] - self._clocks[0][1]) / (self._clocks[-1][0] - self._clocks[0][0])
@@ -41,7 +41,7 @@ class Windows:
 
 
 class ReshapeRule:
-    """Samples both rates over a period and asks for another grid once it has been a fifth cheaper for as long."""
+    """Samples both rates over a period, and returns another grid when it was a fifth cheaper for this period."""
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
@@ -51,7 +51,7 @@ class ReshapeRule:
     def judge(
         self, seen: Observation, windows: tuple[float, float], table: RoutingTable, in_use: Sequence[int]
     ) -> tuple[Grid, str] | None:
-        """Take one batch; return the grid to change to and why."""
+        """Take one batch; return the new grid and the reason, or None."""
         now = Rates.of(seen.rows, seen.row_bytes, windows, float(seen.results))
         self._rates = [*self._rates, now][-SAMPLES:]
         names = ("left", "right", "left_cost", "right_cost", "results")
@@ -63,7 +63,7 @@ class ReshapeRule:
         else:
             best = cheapest_grid(in_use, rates)
             gain = rates.cost(best) / max(1.0, rates.cost(current))
-        # A request to scale may have to wait for room. SSP may leave workers out by choice, a grid never does.
+        # A request to scale may have to wait for room. SSP may leave workers out, but a grid never does.
         unused = set(in_use) - set(current.workers) if table.scheme == "grid" else set()
         forced = set(current.workers) - set(in_use) or unused or tuple(in_use) != table.in_use
         self._better = self._better + 1 if best.columns != current.columns and gain < GAIN else 0
@@ -71,8 +71,8 @@ class ReshapeRule:
             return None
         if not forced and (self._better < SAMPLES or seen.version < table.version):
             return None
-        return best, f"{current.shape} to {best.shape} costs {gain:.2f} of it: {rates.left:.0f} left and " + (
-            f"{rates.right:.0f} right rows a batch, {rates.left_cost:.0f} and {rates.right_cost:.0f} bytes a copy"
+        return best, f"{best.shape} costs {gain:.2f} times as much as {current.shape}: {rates.left:.0f} left and " + (
+            f"{rates.right:.0f} right rows per batch, {rates.left_cost:.0f} and {rates.right_cost:.0f} bytes per copy"
         )
 
     def changed(self) -> None:

@@ -1,18 +1,18 @@
-"""How many workers to use, where the user leaves it open."""
+"""How many workers to use if the user does not set the number."""
 
 from __future__ import annotations
 
 from braided.balance.load_averages import LoadAverages
 
-# Mean loads of the workers in use, of what they could do. 0.7 leaves room for a burst; 0.2 is below half of it, so that
-# halving does not call for doubling.
+# Mean loads of the workers in use, as shares of the possible load. 0.7 leaves room for a burst; 0.2 is below half of
+# it, so that halving the workers does not cause a doubling.
 _HIGH, _LOW = 0.7, 0.2
-# Batches between two changes, as long as the average is.
+# The number of batches between two changes, the same as for the average.
 PATIENCE = 15
 
 
 class ScaleRule:
-    """Twice the workers when those in use are busy, half when they idle, by the longest average.
+    """Doubles the workers if those in use are busy, and halves them if they are idle, by the longest average.
 
     >>> averages, rule = LoadAverages(4), ScaleRule()
     >>> averages.add(__import__("numpy").array([0.9, 0.8, 0.0, 0.0]))
@@ -26,8 +26,8 @@ class ScaleRule:
     def judge(self, averages: LoadAverages, in_use: list[int], most: int, slots: int = 0) -> int:
         """Take one report; return how many workers to use.
 
-        slots: loads are shares of them. Fewer workers than slots cannot use them all. Then it counts how busy those
-        workers are: otherwise one that is busy all the time would count as idle.
+        slots: loads are shares of these. Fewer workers than slots cannot use all of them. So the load is scaled to the
+        workers; otherwise a single worker that is always busy would count as idle.
         """
         self._waited += 1
         now = len(in_use)

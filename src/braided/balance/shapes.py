@@ -1,8 +1,8 @@
-"""Choosing the shape of a grid, and the weights in it, from rates, row sizes and windows.
+"""Choose the shape of a grid, and its weights, from rates, row sizes and windows.
 
-The master of a single stream partition (SSP) is the stream that is split; the other is copied to all k workers.
-The overhead is (k - 1) times the rate of the *copied* stream (SSP, section 3), so the stream that costs more must be
-the master. The paper's sentence says the opposite. Its formula is right, and is used here.
+The master of a single stream partition (SSP) is the stream that is split; the other one is copied to all k workers. The
+overhead is (k - 1) times the rate of the *copied* stream (SSP, section 3), so the stream with the higher cost must be
+the master. The paper's sentence states the opposite; its formula is right, and is used here.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy.typing as npt
 
 from braided.routing.grid import Grid, even_grid
 
-# A byte kept in the window costs a tenth of a byte received: it is written once or twice more as runs merge.
+# A stored byte costs a tenth of a received byte: it is written once or twice more when runs are merged.
 _STORED = 0.1
 _WEIGHTS = 1000  # the mean weight; enough steps for 0.1%
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What one batch brings to a key group: rows of either side, what a copy of each side's rows costs, results."""
+    """The work of one batch for a key group: the rows of each side, the cost of one copy of them, and the results."""
 
     left: float
     right: float
@@ -38,7 +38,7 @@ class Rates:
         windows: tuple[float, float],
         results: float,
     ) -> Rates:
-        """Cost a copy in bytes received and bytes kept; `windows` is each side's retention in batches."""
+        """Compute the cost of a copy from received and stored bytes; `windows` is each side's retention in batches."""
         costs = [
             count * size * (1.0 + _STORED * window)
             for count, size, window in zip(rows, row_bytes, windows, strict=True)
@@ -46,7 +46,7 @@ class Rates:
         return cls(rows[0], rows[1], costs[0], costs[1], results)
 
     def cost(self, grid: Grid) -> float:
-        """Return what the copies of a batch cost under a grid."""
+        """Return the cost of a batch's copies with a grid."""
         left, right = grid.copies
         return left * self.left_cost + right * self.right_cost
 
@@ -57,7 +57,7 @@ class Rates:
 
 
 def cheapest_grid(workers: Sequence[int], rates: Rates) -> Grid:
-    """Lay all workers out so that copies cost least; results are the same for every shape.
+    """Arrange all workers so that copies cost least; the number of results is the same for every shape.
 
     >>> cheapest_grid(range(6), Rates(1, 1, 4.0, 1.0, 0)).shape
     '6 x 1'
@@ -67,9 +67,10 @@ def cheapest_grid(workers: Sequence[int], rates: Rates) -> Grid:
 
 
 def ssp_time(grid: Grid, rates: Rates, slots: int) -> float:
-    """Return how long a batch takes, in bytes: all work shared by the slots, but at least the busiest worker.
+    """Return how long a batch takes, in bytes: all work divided by the slots, but at least that of the busiest worker.
 
-    Copies grow with k and the busiest worker shrinks, so the best k is near the number of slots.
+    With a larger k there are more copies, but less work for the busiest worker, so the best k is near the number of
+    slots.
     """
     workers, columns = len(grid.workers), len(grid.columns)
     size = (rates.left_cost + rates.right_cost) / max(1.0, rates.left + rates.right)
@@ -79,7 +80,7 @@ def ssp_time(grid: Grid, rates: Rates, slots: int) -> float:
 
 
 def ssp_grid(workers: Sequence[int], rates: Rates, slots: int) -> Grid:
-    """Split the master and copy the slave: choose the master and k by `ssp_time`, then by the cost of copies.
+    """Choose which stream is the master, and the number of workers k, by `ssp_time`, then by the cost of copies.
 
     >>> ssp_grid(range(8), Rates(4000, 1000, 4e5, 1e5, 100), 8).shape
     '8 x 1'
@@ -89,9 +90,10 @@ def ssp_grid(workers: Sequence[int], rates: Rates, slots: int) -> Grid:
 
 
 def key_grid(workers: Sequence[int], rates: Rates, share: float, most_columns: int | None = None) -> Grid:
-    """Lay one hot key over workers, the least loaded first: the cheapest shape that leaves each at most a share.
+    """Return the cheapest grid for a hot key that gives each worker at most `share`; least loaded workers come first.
 
-    If no shape does, the one with the least busy workers. A join of many streams has grids of one column only.
+    If there is none, return the grid whose busiest worker has the least work. A join of many streams has grids of one
+    column only.
     """
     options = []
     for size in range(2, len(workers) + 1):
@@ -104,10 +106,11 @@ def key_grid(workers: Sequence[int], rates: Rates, share: float, most_columns: i
 
 
 def home_grid(workers: Sequence[int], rates: Rates, share: float, home: int) -> Grid | None:
-    """Lay one hot key over workers so that rows of one side alone are split, and have one home each.
+    """Return a grid for a hot key in which only the rows of one side are split, and each of them has one home.
 
-    Rows of the other side are copied to all workers. So there are at most as many workers as get no more copies than
-    rows and results of their own; None where two are too many: then the key is hot by what cannot be split.
+    Rows of the other side are copied to all workers. So each worker must get at least as many own rows and results as
+    copies, which limits the number of workers. None if even two workers are too many: then the key is hot because of
+    rows that cannot be split.
 
     >>> home_grid(range(4), Rates(90, 10, 9e3, 1e3, 0), 30.0, 0).shape
     '4 x 1'
@@ -124,7 +127,7 @@ def home_grid(workers: Sequence[int], rates: Rates, share: float, home: int) -> 
 
 
 def expected_loads(grid: Grid, rates: Rates, workers: int) -> npt.NDArray[np.float64]:
-    """Return the rows and results that a grid's weights give each worker."""
+    """Return the rows and results of each worker by the weights of a grid."""
     loads = np.zeros(workers)
     all_columns = sum(grid.column_weights)
     for column, weights, weight in zip(grid.columns, grid.row_weights, grid.column_weights, strict=True):
@@ -135,7 +138,7 @@ def expected_loads(grid: Grid, rates: Rates, workers: int) -> npt.NDArray[np.flo
 
 
 def level_weights(grid: Grid, other: npt.NDArray[np.float64], load: float) -> Grid:
-    """Weigh a grid's workers so that its load, on top of what each does besides, ends level: least loaded first.
+    """Set a grid's weights so that its load, added to the other load of each worker, is balanced.
 
     >>> level_weights(Grid(((0, 1),)), np.array([30.0, 10.0]), 40.0).row_weights
     ((500, 1500),)
@@ -151,7 +154,7 @@ def level_weights(grid: Grid, other: npt.NDArray[np.float64], load: float) -> Gr
 
 
 def weighted(grid: Grid, room: npt.NDArray[np.float64]) -> Grid:
-    """Return a grid with weights in proportion to the room of each worker; some worker has room."""
+    """Return a grid with weights in proportion to each worker's room; at least one must have room."""
     members = np.array(grid.workers)
     scaled = room * len(members) / room[members].sum()
     rows = tuple(tuple(max(1, round(_WEIGHTS * float(scaled[w]))) for w in column) for column in grid.columns)

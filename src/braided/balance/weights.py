@@ -1,16 +1,14 @@
-"""Weights of one grid for everything, by the loads that its workers showed: rows go where they cost least.
+"""The weights of a join's single grid, from the measured loads of its workers: rows go where they cost least.
 
-What a row or a result costs may differ from worker to worker: a machine is slower, or does other work too. A worker's
-load over what it gets is that cost, and says what other weights would do:
-
+The cost of a row or a result may differ between workers: a machine may be slower, or do other work too. This cost is a
+worker's load divided by its rows and results, and predicts the effect of other weights:
 ```
- load of a worker = cost * (what is copied to it + what the weights give it)
+ load of a worker = cost * (rows copied to it + rows and results by its weight)
 ```
-
-Nobody measures what a copied row costs beside a pair that is tested: in a join with a selective predicate almost all of
-a load follows the weights, in one that finds its partners by key less of it. So weights change as if all of it did.
-That never goes too far, and the next change does the rest. To count copies as rows went too far where pairs were what
-cost: weights swung from one worker to another for ever.
+How much of the load comes from copied rows and how much from tested pairs is not measured. In a join with a selective
+predicate almost all load follows the weights; in a join by key it is less. So weights change as if all load followed
+them. This never changes weights too much, and the next change corrects the rest. Counting copies like other rows
+changed weights too much if pairs were expensive: the load moved between workers forever.
 """
 
 from __future__ import annotations
@@ -21,9 +19,9 @@ import numpy.typing as npt
 from braided.balance.shapes import Rates, expected_loads, weighted
 from braided.routing.grid import Grid
 
-# The busiest worker must lose a tenth of its load; else what makes it hot does not follow the weights.
+# The busiest worker must lose a tenth of its load; otherwise its load does not follow the weights.
 _GAIN = 0.9
-# A worker without load still has a cost, in parts of the mean load; and no worker is left out, in parts of the mean.
+# The least load of a worker, as a part of the mean load, and its least weight, as a part of the mean weight.
 _LEAST_LOAD = 0.01
 _LEAST_SHARE = 0.05
 
@@ -31,9 +29,9 @@ Loads = npt.NDArray[np.float64]
 
 
 def weigh_by_load(grid: Grid, rates: Rates, loads: Loads) -> Grid | None:
-    """Return a grid whose weights level the loads of its workers as far as they can; None if they gain too little.
+    """Return a grid whose weights balance the loads of its workers as far as possible; None if the gain is too small.
 
-    rates : what a batch brings, in rows and results; loads : per worker, whatever the unit.
+    rates : the rows and results of a batch; loads : the load of each worker, in any unit.
 
     >>> weigh_by_load(Grid(((0, 1),)), Rates(100, 0, 1.0, 1.0, 0), np.array([0.9, 0.3])).row_weights
     ((500, 1500),)
@@ -45,16 +43,16 @@ def weigh_by_load(grid: Grid, rates: Rates, loads: Loads) -> Grid | None:
         return None
     cost = load / work
     fixed = _copied(grid, rates)
-    given = work - fixed
-    level = float(given.sum()) / float((given / load).sum())
+    weighted_work = work - fixed
+    level = float(weighted_work.sum()) / float((weighted_work / load).sum())
     room = np.zeros(len(loads))
-    room[members] = np.maximum(given * level / load, _LEAST_SHARE * given.mean())
+    room[members] = np.maximum(weighted_work * level / load, _LEAST_SHARE * weighted_work.mean())
     weighed = weighted(grid, room)
     gained = (cost * expected_loads(weighed, rates, len(loads))[members]).max() < _GAIN * load.max()
     return weighed if gained else None
 
 
 def _copied(grid: Grid, rates: Rates) -> Loads:
-    """Return the rows that each worker gets whatever the weights: those of a stream that is copied to all."""
+    """Return the rows that each worker gets with any weights: those of a stream that is copied to all workers."""
     right = rates.right if len(grid.columns) == 1 else 0.0
     return np.array([right + (rates.left if len(column) == 1 else 0.0) for column in grid.columns for _ in column])

@@ -1,6 +1,5 @@
 """Shedding: rows are dropped at random before they reach the buffer, so results are a fair sample (section 4.2).
 
-
 A hash of the row's content, and of its ordinal among identical rows, decides whether a row is dropped. The share is
 fixed, or it is the share with which the rest just fits::
 

@@ -324,7 +324,7 @@ class Compiler:
             return max(one, other, key=lambda kind: _WHOLE[kind.name])
         if names <= {*_WHOLE, *_FLOATS, "decimal"}:
             if names & set(_FLOATS):
-                return _DOUBLE  # also for an integer beside a float
+                return _DOUBLE  # also for an integer with a float
             decimals = [
                 kind if kind.name == "decimal" else tree.Type("decimal", _WHOLE[kind.name]) for kind in (one, other)
             ]

@@ -1,1 +1,1 @@
-"""What is in the state of a query, read from its checkpoint without changing it (no Spark in here)."""
+"""The content of a query's state, read from its checkpoint without changing it (and without Spark)."""

@@ -1,8 +1,8 @@
 """The keys with the most rows, by two passes over the rows in bounded memory.
 
 ```
- pass 1   rows by the low bits of their key's hash     a heavy key makes its slot heavy
- pass 2   rows by key, of the heaviest slots only
+ pass 1   count rows by the low bits of their key's hash     a heavy key makes its slot heavy
+ pass 2   count rows by key, in the heaviest slots only
 ```
 """
 
@@ -17,11 +17,11 @@ from braided.routing.key_hashes import KeyHasher
 
 _SLOTS = 1 << 20
 _SPARE = 64
-"""So many more slots than keys are looked at: a slot may be heavy by several light keys."""
+"""How many more slots than keys are used, because a slot may be heavy with several light keys."""
 
 
 def count_heaviest(keys: Callable[[], Iterable[pa.RecordBatch]], hasher: KeyHasher, count: int) -> pa.Table:
-    """Return the keys with the most rows, heaviest first, and how many; each call of `keys` gives all of them."""
+    """Return the keys with the most rows, heaviest first, and their counts; each call of `keys` returns all rows."""
     totals = np.zeros(_SLOTS, np.int64)
     names: list[str] = []
     for batch in keys():

@@ -1,4 +1,4 @@
-"""The state of one operator as tables: its rows, and what each worker has of them."""
+"""The state of one operator as tables: its rows, and the share of each worker."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SUMMARY = pa.schema(
 
 
 class Files(NamedTuple):
-    """Files of one worker: how many, and their bytes."""
+    """Files of one worker: their number and their bytes."""
 
     files: int
     bytes: int
@@ -46,23 +46,24 @@ class Files(NamedTuple):
 
 @dataclass(frozen=True)
 class WorkerState:
-    """What is known of one worker: its bookkeeping, a way to read its blocks, and its files where it has some."""
+    """One worker: its bookkeeping, a function that reads its blocks, and its files if it has some."""
 
     bookkeeping: Json
     read: Callable[[int], pa.Buffer]
     files: dict[str, Files] = field(default_factory=dict)
-    """By ``live``, ``dropped`` (needed only by batches that Spark may run again) and ``unnamed``."""
+    """By kind: ``live``, ``dropped`` (needed only by batches that Spark may run again) and ``unnamed``."""
 
 
 @dataclass(frozen=True)
 class OperatorState:
-    """The state of one operator of a query, as its last committed batch left it.
+    """The state of one operator of a query after its last committed batch.
 
-    Rows are listed as they are stored: a row that several workers have, as those of a hot key, once for each, and a row
-    that has expired until its block is rewritten. ``__braided_worker`` and ``__braided_kind`` are further columns.
+    Rows are listed as they are stored: a row that several workers store, for example of a hot key, is listed once for
+    each worker; an expired row is listed until its block is rewritten. Two more columns are ``__braided_worker`` and
+    ``__braided_kind``.
 
     number : Spark's number of the stateful operator in the query.
-    name : the operator's folder in the checkpoint, or its kind where state is in Spark's state store.
+    name : the operator's folder in the checkpoint, or its kind if the state is in Spark's state store.
     """
 
     number: int
@@ -72,7 +73,7 @@ class OperatorState:
 
     @property
     def options(self) -> Json:
-        """The options that give the state its meaning."""
+        """The options that affect the meaning of the state."""
         options: Json = self.workers[0].bookkeeping["options"]
         return options
 
@@ -88,28 +89,28 @@ class OperatorState:
 
     @cached_property
     def _noted(self) -> list[tuple[pa.Schema, str]]:
-        """The columns of each input, and which of them is the time."""
+        """The columns of each input, and its time column."""
         known = self.workers[0].bookkeeping.get("inputs")
         if known is None:
             raise StateError(
-                "the checkpoint was written by an earlier version of braided, which did not note the columns of its "
-                "inputs; run a batch of the query with this one"
+                "the checkpoint was written by an earlier version of braided, which did not store the columns of its "
+                "inputs; run a batch of the query with this version"
             )
         return read_inputs(known)
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """What the inputs are called: ``left`` and ``right``, or ``stream 1`` and so on."""
+        """The names of the inputs: ``left`` and ``right``, or ``stream 1`` and so on."""
         return stream_labels(len(self.schemas))
 
     def keys(self, input: str) -> list[str]:
-        """Return the key columns of an input; none where the operator has no key, or one for each of its joins."""
+        """Return the key columns of an input; none if the operator has no key, or a different key for each join."""
         return self._keys(self._side(input))
 
     def batches(self, input: str) -> Iterator[pa.RecordBatch]:
         """Yield the rows of an input, one block at a time."""
         if self.redact:
-            raise OptionError("redact=True: rows have the values of keys; leave it out to see them")
+            raise OptionError("redact=True: rows contain the values of keys; omit redact=True to see them")
         for worker, part, rows in self._rows(self._side(input)):
             columns = [
                 *rows.columns,
@@ -119,7 +120,7 @@ class OperatorState:
             yield pa.RecordBatch.from_arrays(columns, schema=self._listed(rows.schema))
 
     def rows(self, input: str, limit: int | None = None) -> pa.Table:
-        """Return the rows of an input, or the first so many. Of state in files they stay where they are: mapped."""
+        """Return the rows of an input, at most `limit`. If the state is in files, the rows are mapped from them."""
         parts, count = [], 0
         for batch in self.batches(input):
             parts.append(batch if limit is None else batch.slice(0, limit - count))
@@ -129,15 +130,15 @@ class OperatorState:
         return pa.Table.from_batches(parts, self._listed(self.schemas[self._side(input)])).unify_dictionaries()
 
     def relation(self, input: str, limit: int | None = None) -> duckdb.DuckDBPyRelation:
-        """Return the rows of an input as a relation of DuckDB, which must be installed."""
+        """Return the rows of an input as a DuckDB relation; DuckDB must be installed."""
         import duckdb
 
         return duckdb.from_arrow(self.rows(input, limit))
 
     def summary(self) -> pa.Table:
-        """Return how many rows of each input every worker has, of which kind, their bytes, first and last time.
+        """Return for each worker, input and kind the number of rows, their bytes, and their first and last time.
 
-        Bytes are those of the rows' blocks; a block with rows of both inputs counts for the one with more of them.
+        The bytes are those of the rows' blocks; a block with rows of both inputs counts for the input with more rows.
         """
         totals: dict[tuple[int, int, str], list[int]] = {}
         for worker, state in enumerate(self.workers):
@@ -155,7 +156,7 @@ class OperatorState:
         )
 
     def files(self) -> pa.Table:
-        """Return how many files every worker has and their bytes: live, dropped, and unnamed ones."""
+        """Return the number of files of every worker and their bytes: live, dropped and unnamed files."""
         rows = []
         for worker, state in enumerate(self.workers):
             rows.append({"worker": worker})
@@ -165,15 +166,15 @@ class OperatorState:
         return pa.Table.from_pylist(rows, schema=pa.schema([(name, pa.int64()) for name in names]))
 
     def heaviest(self, input: str, count: int = 10) -> pa.Table:
-        """Return the keys with the most rows of an input, and how many; hashes of keys with ``redact``.
+        """Return the keys with the most rows of an input, and their counts; with ``redact``, the hashes of keys.
 
-        It reads all rows twice, in bounded memory. Counts are exact; keys that are hardly heavier than others may be
-        missing among millions of keys.
+        It reads all rows twice, in bounded memory. Counts are exact. With millions of keys, a key may be missing if it
+        is only slightly heavier than others.
         """
         side = self._side(input)
         keys = self._keys(side)
         if not keys:
-            raise OptionError(f"the {self.kind} {self.name} has no key for all its rows; use rows({input!r})")
+            raise OptionError(f"the {self.kind} {self.name} has no common key of its rows; use rows({input!r})")
         hasher = KeyHasher(self._key_types())
         heaviest = count_heaviest(lambda: (rows.select(keys) for _, _, rows in self._rows(side)), hasher, count)
         if not self.redact or not heaviest.num_rows:
@@ -186,7 +187,7 @@ class OperatorState:
 
     def _side(self, input: str) -> int:
         if input not in self.inputs:
-            raise OptionError(f"input={input!r}: {self.name} has {', '.join(map(repr, self.inputs))}")
+            raise OptionError(f"input={input!r}: unknown input; {self.name} has {', '.join(map(repr, self.inputs))}")
         return self.inputs.index(input)
 
     def _keys(self, side: int) -> list[str]:
@@ -195,7 +196,7 @@ class OperatorState:
         return list(self.options.get("key", ()))
 
     def _key_types(self) -> tuple[pa.DataType, ...]:
-        """Return the types in which keys are compared and hashed, those of all inputs together."""
+        """Return the common types in which the keys of all inputs are compared and hashed."""
         names = [self._keys(side) for side in range(len(self.schemas))]
         kinds = [self.schemas[0].field(name).type for name in names[0]]
         for keys, schema in zip(names, self.schemas, strict=True):
@@ -230,7 +231,7 @@ class OperatorState:
         return pa.schema([*schema, pa.field(WORKER, pa.int32()), pa.field(KIND, _KINDS)])
 
     def to_dict(self, keys: int = 10) -> Json:
-        """Return the summary as plain JSON, with so many of the heaviest keys of each input."""
+        """Return the summary as plain JSON, with this number of heaviest keys of each input."""
         plain: Json = {
             "operator": self.number,
             "name": self.name,
@@ -247,7 +248,7 @@ class OperatorState:
 
 
 def _plain(table: pa.Table) -> list[dict[str, Any]]:
-    """Return rows whose values JSON knows; others as text."""
+    """Return rows as plain JSON; values without a JSON type become text."""
     simple = (str, int, float, bool, type(None))
     return [
         {name: value if isinstance(value, simple) else str(value) for name, value in row.items()}

@@ -1,6 +1,6 @@
-"""Where the rows of each input are in a worker's state: which blocks have them, and how a block is read.
+"""Find the rows of each input in a worker's state: which blocks have them, and how a block is read.
 
-Blocks without rows of an input (bits, buffers of policies, the memory of detectors) belong to no part.
+Blocks without rows of an input (bits, buffers of policies, the state of detectors) are not listed.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from braided.runtime.waiting_runs import WaitingRun
 from braided.time.quarantine import StreamProgress
 
 Kind = Literal["stored", "waiting", "quarantined"]
-"""Stored to be met by later rows; waiting for rows before it; or with a time that is doubted."""
+"""Stored for matches with later rows; waiting for earlier rows; or with a doubted time."""
 Read = Callable[[int], pa.Buffer]
 Schemas = Sequence[pa.Schema]
 
 
 class Extent(NamedTuple):
-    """How many rows of an input a block has, and their first and last time in microseconds."""
+    """The number of rows of an input in a block, and their first and last time in microseconds."""
 
     side: int
     rows: int
@@ -41,7 +41,7 @@ class Extent(NamedTuple):
 
 @dataclass(frozen=True)
 class Part:
-    """A block with rows: its number and size, the rows of each input in it, and their extent where that is known."""
+    """A block with rows: its number and size, a function that decodes its rows, and their extent if that is known."""
 
     kind: Kind
     block: int
@@ -51,7 +51,7 @@ class Part:
 
 
 def find_parts(state: Json | None, options: Json, inputs: Schemas, read: Read) -> Iterator[Part]:
-    """Yield the blocks with rows of a worker, by what its operator remembers."""
+    """Yield the blocks with rows of a worker, by the state of its operator."""
     if state is None:
         return
     if "inner" in state:  # partial aggregates over a join
@@ -131,7 +131,7 @@ def _asof_rows(stored: RowFormat, content: pa.Buffer) -> dict[int, pa.RecordBatc
 
 
 def _budget(state: Json | None, inputs: Schemas, read: Read) -> Iterator[Part]:
-    """Yield what a join with a budget keeps, and what waits to enter it."""
+    """Yield the blocks of the stored rows of a join with a budget, and of its waiting rows."""
     if state is None:
         return
     yield from _waiting(state["stage"], inputs)

@@ -1,4 +1,4 @@
-"""The state of all braided operators of a query, and how it prints."""
+"""The state of all braided operators of a query, and its text form."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from braided.runtime.contract import Json
 
 @dataclass(frozen=True)
 class QueryState:
-    """The state of a query as its last committed batch left it: ``state["hits-1"]``, or ``state[0]``, is an operator.
+    """The state of a query after its last committed batch: ``state["hits-1"]``, or ``state[0]``, is an operator.
 
-    Prints as a summary that reads no rows where the bookkeeping knows enough; ``to_dict()`` is plain JSON.
+    It prints as a summary, which reads rows only if the bookkeeping is not enough; ``to_dict()`` is plain JSON.
     """
 
     checkpoint: str
@@ -30,15 +30,15 @@ class QueryState:
             if name in (operator.name, operator.number, str(operator.number)):
                 return operator
         known = ", ".join(f"{operator.name!r} ({operator.number})" for operator in self.operators)
-        raise OptionError(f"operator={name!r}: {self.checkpoint} has {known or 'no operator of braided'}")
+        raise OptionError(f"operator={name!r}: not found; {self.checkpoint} has {known or 'no operator of braided'}")
 
     def to_dict(self, keys: int = 10) -> Json:
-        """Return the summary of all operators, with so many of the heaviest keys of each input."""
+        """Return the summary of all operators, with this number of heaviest keys of each input."""
         operators = [operator.to_dict(keys) for operator in self.operators]
         return {"checkpoint": self.checkpoint, "batch": self.batch, "operators": operators}
 
     def text(self, keys: int = 0) -> str:
-        """Return the summary as text, with so many of the heaviest keys of each input."""
+        """Return the summary as text, with this number of heaviest keys of each input."""
         lines = [f"{self.checkpoint}: after batch {self.batch}"]
         for operator in self.operators:
             lines += _operator_lines(operator, keys)

@@ -1,1 +1,1 @@
-"""Jobs: a whole streaming query as a TOML file, which `braided run` runs alone and peers run for a fleet."""
+"""Jobs: a whole streaming query as a TOML file, which `braided run` runs on its own and the peers of a fleet run."""

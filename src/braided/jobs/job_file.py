@@ -1,4 +1,4 @@
-"""What a job file says: sources, steps, a sink, and what the query needs."""
+"""The content of a job file: sources, steps, a sink, and the needs of the query."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ NOW = "available now"
 class Source:
     """A stream, or a table, that Spark reads.
 
-    format : any that Spark has, or ``"topic"``, a directory that `braided.write_files` made.
-    time, watermark : the event-time column and the delay of its watermark, where the query asks for one.
+    format : any format of Spark, or ``"topic"`` for a directory that `braided.write_files` wrote.
+    time, watermark : the event-time column and the delay of its watermark, if the query needs one.
     """
 
     format: str = "parquet"
@@ -30,10 +30,10 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A stream made of others: by `braided.sql`, or by a function ``module:function`` of DataFrames.
+    """A stream that is made from others: by `braided.sql`, or by a function ``module:function`` of DataFrames.
 
-    inputs : the streams that the function is given, in this order; a text names its own.
-    options : of every join in the text (docs/reference/sql.md).
+    inputs : the streams that are passed to the function, in this order; a SQL text names its streams itself.
+    options : for every join in the SQL text (docs/reference/sql.md).
     """
 
     name: str
@@ -45,7 +45,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Sink:
-    """Where results go: any sink of Spark's, or a topic. `input` is the stream that goes there, by default the last."""
+    """The target of results: any sink of Spark, or a topic. `input` is the stream to write, by default the last one."""
 
     format: str
     input: str = ""
@@ -56,7 +56,7 @@ class Sink:
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """What a peer must have to spare."""
+    """What a peer must have free."""
 
     cores: int = 1
     memory: str = "2 GB"
@@ -64,10 +64,10 @@ class Needs:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A whole query. `secrets` are values from the environment, which are never shown.
+    """A whole query. `secrets` has values from the environment, which are never shown.
 
-    places : the file and the line of what is built, for messages, of ``sources.NAME``, ``tables.NAME``, ``steps.0.sql``
-    operator : what it does, in the ontology of a fleet (docs/how-to/peers.md).
+    places : for messages, the file and line of ``sources.NAME``, ``tables.NAME``, ``steps.0.sql`` and so on.
+    operator : the operator's name in the ontology of a fleet (docs/how-to/peers.md).
     """
 
     name: str
@@ -86,6 +86,6 @@ class Job:
     def hide(self, text: str) -> str:
         """Return a message without the values that came from the environment."""
         for secret in sorted(self.secrets, key=len, reverse=True):
-            # Spark may have changed its case.
+            # Spark may have changed upper and lower case.
             text = re.sub(re.escape(secret), "***", text, flags=re.IGNORECASE) if secret else text
         return text

@@ -1,4 +1,4 @@
-"""TOML files that users write: a value that does not fit is refused with the file, the line and the key."""
+"""TOML files of users: an invalid value is an error with the file, the line and the key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Path = tuple[str | int, ...]
 Table = Mapping[str, Any]
 
 _LARGEST = 1 << 20
-_KINDS = {str: "a text", int: "a whole number", list: "a list"}
+_KINDS = {str: "a string", int: "an integer", list: "a list"}
 _HEADER = re.compile(r"\s*(\[\[?)\s*(.+?)\s*\]\]?\s*(?:#.*)?")
 _KEY = re.compile(r"""\s*((?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*'))*)\s*=""")
 _PART = re.compile(r"""[A-Za-z0-9_-]+|"[^"]*"|'[^']*'""")
@@ -29,10 +29,10 @@ def read_text(file: File) -> str:
     try:
         size = file.stat().st_size
         if size > _LARGEST:
-            raise JobError(f"{file}: has {size} bytes; a job file has at most {_LARGEST}")
+            raise JobError(f"{file}: the file has {size} bytes, but a job file has at most {_LARGEST}")
         return file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise JobError(f"{file}: is not UTF-8 text (byte {error.start})") from None
+        raise JobError(f"{file}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
     except OSError as error:
         raise JobError(f"{file}: {error.strerror}") from None
 
@@ -45,7 +45,7 @@ class TomlFile:
         try:
             self.root: Table = tomllib.loads(text)
         except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
-            raise JobError(f"{file}: is not TOML: {error}") from None
+            raise JobError(f"{file}: not valid TOML: {error}") from None
 
     def where(self, at: Path) -> str:
         """Return the file and the line of a key."""
@@ -56,15 +56,15 @@ class TomlFile:
         raise JobError(f"{self.where(at)}: {dotted(at)}: {why}")
 
     def check_keys(self, table: Table, at: Path, known: Sequence[str]) -> None:
-        """Refuse keys that are not known."""
+        """Raise if a key is unknown."""
         for key in table:
             if key not in known:
                 near = difflib.get_close_matches(key, known, 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-                self.refuse((*at, key), f"no such key; {hint}")
+                hint = f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(known)}"
+                self.refuse((*at, key), f"unknown key; {hint}")
 
     def value(self, table: Table, at: Path, kind: type, *default: Any) -> Any:
-        """Return the value of a key, which must be of a kind; without a default it must be there."""
+        """Return the value of a key, which must have this type; without a default it is required."""
         key = str(at[-1])
         if key not in table:
             if default:
@@ -74,7 +74,7 @@ class TomlFile:
         if type(value) is not kind:
             self.refuse(at, f"{value!r}: write {_KINDS[kind]}")
         if isinstance(value, str) and (not value.strip() or "\0" in value):
-            self.refuse(at, f"{value!r}: write a text")
+            self.refuse(at, f"{value!r}: write a string that is not empty")
         return value
 
     def table(self, value: Any, at: Path) -> Table:
@@ -86,7 +86,7 @@ class TomlFile:
         return value
 
     def check_duration(self, value: str, at: Path, more: str = "") -> None:
-        """Refuse a text that is no duration."""
+        """Raise if a text is not a duration."""
         try:
             if parse_duration(value, "x") >= 0:
                 return
@@ -96,7 +96,7 @@ class TomlFile:
 
 
 def dotted(at: Path) -> str:
-    """Return keys as messages name them.
+    """Return the name of a key in messages.
 
     >>> dotted(("steps", 0, "sql"))
     'steps.0.sql'
@@ -105,7 +105,7 @@ def dotted(at: Path) -> str:
 
 
 def line_of(text: str, path: Path) -> int:
-    """Return the line, from 1, of a key or of the nearest table above it; 1 if neither is written out.
+    """Return the line, from 1, of a key or of the nearest table above it; 1 if the file has neither.
 
     >>> line_of('name = "x"\\n[sources.a]\\npath = 3\\n', ("sources", "a", "path"))
     3
@@ -127,7 +127,7 @@ def _places(text: str) -> list[tuple[int, Path]]:
     seen: Counter[str] = Counter()
     quote: str | None = None
     for number, line in enumerate(text.splitlines(), 1):
-        if quote is not None:  # inside a text of several lines
+        if quote is not None:  # inside a string of several lines
             quote = None if quote in line else quote
             continue
         header, key = _HEADER.fullmatch(line), _KEY.match(line)

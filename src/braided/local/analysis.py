@@ -1,4 +1,4 @@
-"""What the optimiser asks of the local runtime: schemas and physical plans, by the schemas of the sources."""
+"""The analysis of plans for the optimiser on the local runtime: schemas and physical plans."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from braided.plan.nodes import Node, Operator, Source, WithoutWatermark
 
 
 class LocalAnalysis:
-    """Answers about plans of operators over Arrow data."""
+    """Answers the optimiser's questions about plans over Arrow data; see `Analysis`."""
 
     is_ansi = True
     needs_time_zone = False
@@ -39,7 +39,7 @@ class LocalAnalysis:
         return None
 
     def reads_alike(self, node: Node, condition: str, again: str) -> bool:
-        """See `Analysis`: there is one reader of conditions here."""
+        """See `Analysis`: there is only one parser of conditions here."""
         return True
 
     def is_safe(self, node: Node, expression: str) -> bool:

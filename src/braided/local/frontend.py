@@ -1,4 +1,4 @@
-"""The one local front end: a spec and its tables become a table of results."""
+"""The local front end: it runs a spec over its tables, and returns a table of results."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ def run(
     name: str | None = None,
     partials: Partials | None = None,
 ) -> LocalResult:
-    """Return the results of a spec over Arrow data, batch by batch; the end releases everything that waits.
+    """Run a spec over Arrow data, batch by batch, and return its results; at the end, all waiting rows are released.
 
-    With `partials` the first half of an aggregate is in the operator.
+    With `partials`, the first part of an aggregate is in the operator.
     """
     for option, value in (("workers", workers), ("batch_rows", batch_rows)):
         if not isinstance(value, int) or value < 1:
             raise OptionError(f"{option}={value!r}: write a number of 1 or more")
     tables = tables_of(spec, data)
     streams = [Stream(label, table.schema) for label, table in zip(spec.labels, tables, strict=True)]
-    # With a budget the result depends on who keeps which rows; without one, only the speed does.
+    # With a budget, the result depends on which worker stores which rows; without one, only the speed does.
     adaptive = workers > 1 and getattr(spec, "memory", None) is None
     plan = build(spec, streams, EngineFeatures(adaptive=adaptive))
     if partials is not None:
@@ -80,7 +80,7 @@ def run(
 
 
 def _runtime(plan: Plan, workers: int, *, adaptive: bool) -> LocalRuntime:
-    """Return the runtime; where the routing adapts, as it does on Spark with a control directory, with a controller."""
+    """Return the runtime; with a controller if the routing adapts, as on Spark with a control directory."""
     table = first_table(plan.scheme, workers, keyed=plan.keyed, version=1)
     controller = None
     if adaptive and plan.joined is not None and plan.fixed is None:
@@ -97,7 +97,7 @@ def _runtime(plan: Plan, workers: int, *, adaptive: bool) -> LocalRuntime:
 
 
 def tables_of(spec: Spec, data: Sequence[ArrowData]) -> list[pa.Table]:
-    """Read the inputs, their time columns in microseconds as on Spark."""
+    """Read the inputs, with time columns in microseconds as on Spark."""
     tables = [read(part, label) for part, label in zip(data, spec.labels, strict=True)]
     for number, table in enumerate(tables):
         name = str(spec.time_of(number))
@@ -109,7 +109,7 @@ def tables_of(spec: Spec, data: Sequence[ArrowData]) -> list[pa.Table]:
 
 
 def _order(spec: Spec, tables: Sequence[pa.Table], arrival: Arrival, times: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return the order of arrival; a single stream to be put in order arrives as it is given."""
+    """Return the order of arrival; a single stream that is put in order arrives in the order of its rows."""
     if isinstance(spec, OrderSpec | MatchSpec | DetectSpec | RowWindowsSpec) and arrival is None and len(tables) == 1:
         return np.arange(tables[0].num_rows)
     return order_of_arrival(tables, arrival, times)

@@ -1,4 +1,4 @@
-"""The public functions in one process: the specs of those on Spark, run by one local front end."""
+"""The public functions in one process: the same specs as on Spark, run by the local front end."""
 
 from __future__ import annotations
 
@@ -78,11 +78,11 @@ def join(
 ) -> LocalResult:
     """Join two Arrow streams in this process, batch by batch, exactly as `braided.join` does on Spark.
 
-    A row more than `lateness` behind its stream is late: it is joined with the rows still stored, and counted.
+    A row more than `lateness` behind its stream is late: it is joined with the rows that are still stored, and counted.
 
     {options}
 
-    Cost: see `WindowJoin`. The result is held in memory. Predicates that no kernel covers are refused.
+    Cost: see `WindowJoin`. The result is in memory. Predicates outside the compiled subset are refused.
 
     >>> import pyarrow as pa
     >>> us = pa.timestamp("us")
@@ -120,7 +120,7 @@ def multijoin(
 
     {options}
 
-    Cost: see `MultiJoin`. The result is held in memory.
+    Cost: see `MultiJoin`. The result is in memory.
 
     >>> import pyarrow as pa
     >>> us = pa.timestamp("us")
@@ -149,7 +149,7 @@ def join_group(
     arrival: str | Mapping[str, str] | None = None,
     batch_rows: int = 100_000,
 ) -> LocalGroupResult:
-    """Run several joins over the same Arrow streams under one budget, as `braided.join_group` does on Spark.
+    """Run several joins over the same Arrow streams with one budget, as `braided.join_group` does on Spark.
 
     {options}
 
@@ -197,13 +197,13 @@ def join_asof(
     arrival: str | tuple[str, str] | None = None,
     batch_rows: int = 100_000,
 ) -> LocalResult:
-    """Give each left row the closest right row of its key in this process, as `braided.join_asof` does on Spark.
+    """Join each left row with the closest right row of its key in this process, as `braided.join_asof` does on Spark.
 
-    The end answers all left rows that still wait.
+    At the end, all left rows that still wait are returned.
 
     {options}
 
-    Cost: see `AsofJoin`. The result is held in memory.
+    Cost: see `AsofJoin`. The result is in memory.
 
     >>> import pyarrow as pa
     >>> us = pa.timestamp("us")
@@ -232,8 +232,8 @@ def order(
 ) -> LocalResult:
     """Put an Arrow stream in order of event time in this process, batch by batch, as `braided.order` does on Spark.
 
-    Rows arrive in the order of the `arrival` column, else as they are given. All of them leave: the end flushes. With
-    ``late="side"`` the late rows are in `late`, apart from the table.
+    Rows arrive in the order of the `arrival` column, or else in the order of the table. At the end, all waiting rows
+    are returned. With ``late="side"`` the late rows are in `late` instead of the table.
 
     {options}
 
@@ -262,8 +262,8 @@ def merge(
 ) -> LocalResult:
     """Merge Arrow streams of one schema into one in order of event time, as `braided.merge` does on Spark.
 
-    Rows arrive in the order of the `arrival` column, else of their times (one input: as they are given). Where that
-    column is a timestamp, it says how long an input has been silent.
+    Rows arrive in the order of the `arrival` column, or else of their times (a single input in the order of its rows).
+    If that column is a timestamp, it decides how long an input has been silent.
 
     {options}
 
@@ -273,7 +273,7 @@ def merge(
     [0, 1, 2]
     """
     if not isinstance(inputs, list | tuple) or not inputs:
-        raise OptionError("inputs: give a list of one or more tables")
+        raise OptionError("inputs: pass a list of one or more tables")
     spec = spec_of(OrderSpec, locals(), inputs=len(inputs))
     return _aside(spec, run(spec, inputs, workers=workers, arrival=arrival, batch_rows=batch_rows, name=name))
 
@@ -302,16 +302,17 @@ def match(
 ) -> LocalResult:
     """Find the matches of a pattern in an Arrow stream in this process, batch by batch, as `braided.match` does.
 
-    Rows arrive in the order of the `arrival` column, else as they are given. The end decides what is open.
+    Rows arrive in the order of the `arrival` column, or else in the order of the table. The end of the data completes
+    open matches.
 
     {options}
 
     >>> import pyarrow as pa
     >>> times = pa.array([0, 1_000_000, 2_000_000], pa.timestamp("us"))
     >>> logins = pa.table({"user": [7, 7, 7], "ts": times, "status": ["fail", "fail", "ok"]})
-    >>> found = match(logins, key="user", time="ts", pattern="FAIL+ OK", within="1 minute",
+    >>> result = match(logins, key="user", time="ts", pattern="FAIL+ OK", within="1 minute",
     ...     define={"FAIL": "status = 'fail'", "OK": "status = 'ok'"}, measures={"tries": "count(FAIL.*)"})
-    >>> found.table.to_pylist()
+    >>> result.table.to_pylist()
     [{'user': 7, 'tries': 2}]
     """
     spec = spec_of(MatchSpec, locals())
@@ -336,15 +337,16 @@ def row_windows(
 ) -> LocalResult:
     """Aggregate an Arrow stream over windows of a number of rows in this process, as `braided.row_windows` does.
 
-    Rows arrive in the order of the `arrival` column, else as they are given. Windows that no row exceeds stay open.
+    Rows arrive in the order of the `arrival` column, or else in the order of the table. A window is returned only if a
+    row comes after it.
 
     {options}
 
     >>> import pyarrow as pa
     >>> times = pa.array([0, 1_000_000, 2_000_000, 3_000_000], pa.timestamp("us"))
     >>> prices = pa.table({"share": ["x"] * 4, "ts": times, "price": [1, 2, 6, 8]})
-    >>> found = row_windows(prices, key="share", time="ts", rows=2, every=1, values={"mean": "avg(price)"})
-    >>> found.table["mean"].to_pylist()
+    >>> result = row_windows(prices, key="share", time="ts", rows=2, every=1, values={"mean": "avg(price)"})
+    >>> result.table["mean"].to_pylist()
     [1.5, 4.0]
     """
     spec = spec_of(RowWindowsSpec, locals())
@@ -368,8 +370,8 @@ def detect(
 ) -> LocalResult:
     """Run a hierarchy of detectors over Arrow streams in this process, batch by batch, as `braided.detect` does.
 
-    A single stream arrives in the order of the `arrival` column, else as it is given; several arrive in that order,
-    else in that of their times. The end lets everything go that waits.
+    Rows arrive in the order of the `arrival` column. Without it, a single stream arrives in the order of its rows, and
+    several streams in the order of their times. At the end, all waiting rows are processed.
 
     {options}
 
@@ -396,7 +398,7 @@ def detect(
 
 
 def _aside(spec: OrderSpec, result: LocalResult) -> LocalResult:
-    """Put late rows apart where asked for."""
+    """Separate late rows if the user requested it."""
     if spec.late != "side":
         return result
     marks = result.table.column(LATE)

@@ -1,4 +1,4 @@
-"""A query over Arrow data in one process, written step by step: a join, and a windowed aggregate inside its workers."""
+"""A query over Arrow data in one process, written step by step: a join, and a windowed aggregate in its workers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _RUNNING = ("workers", "arrival", "batch_rows", "name")
 
 @dataclass(frozen=True)
 class LocalQuery:
-    """A stream of Arrow data, to be joined; made by `braided.local.stream`."""
+    """A stream of Arrow data; `braided.local.stream` makes it."""
 
     data: ArrowData
     time: str
@@ -50,15 +50,15 @@ class LocalQuery:
         return joined if time == "left" else replace(joined, smaller=joined._smaller_time())
 
     def join_asof(self, other: LocalQuery, **options: Any) -> LocalResult:
-        """Give each row the closest row of another stream, with the options of `braided.local.join_asof`."""
+        """Join each row with the closest row of another stream, with the options of `braided.local.join_asof`."""
         spec, running = self._with(other, AsofSpec, options, "join_asof")
         return run(spec, (self.data, other.data), **running)
 
     def _with(self, other: LocalQuery, kind: type[S], options: dict[str, Any], step: str) -> tuple[S, dict[str, Any]]:
-        """Return the spec of two streams and how to run it."""
+        """Return the spec of two streams and the options for running it."""
         if not isinstance(other, LocalQuery):
             raise OptionError(
-                f"other: {type(other).__name__} is no stream; write braided.local.stream(table, time='ts')"
+                f"other: {type(other).__name__} is not a stream; write braided.local.stream(table, time='ts')"
             )
         check_options(options, [*_RUNNING, *(set(kind.descriptions()) - {"time"})], step)
         running = {name: options.pop(name) for name in _RUNNING if name in options}
@@ -81,7 +81,7 @@ class LocalQuery:
 
 @dataclass(frozen=True)
 class LocalJoin:
-    """Two streams joined. `result` runs the join; an aggregate after it runs inside its workers."""
+    """A join of two streams. `result` runs the join; an aggregate after it runs in its workers."""
 
     spec: JoinSpec
     data: tuple[ArrowData, ArrowData]
@@ -110,8 +110,8 @@ class LocalJoin:
     ) -> LocalResult:
         """Run the join with a windowed aggregate in its workers; see `Query.aggregate` for the options.
 
-        Every window of time is closed at the end. What only Spark can aggregate is refused. Windows of a number of rows
-        are made of the join's rows.
+        At the end, every window of time is closed. Aggregates that only Spark can compute are refused. Windows of a
+        number of rows are computed from the join's rows.
         """
         check_kind(window, rows, forget)
         if rows is not None:
@@ -148,7 +148,7 @@ class LocalJoin:
         return plan, analysis, analysis.physical(plan.root)
 
     def _aggregate(self, *, time: str | None, values: Mapping[str, str], **options: Any) -> tuple[Aggregate, Plan]:
-        """Return the aggregate as the optimiser leaves it, and the physical plan of the join."""
+        """Return the optimised aggregate, and the physical plan of the join."""
         for name, text in values.items():
             value = parse_value(name, text)
             if value.problem is not None:
@@ -167,7 +167,7 @@ class LocalJoin:
 
 
 def _finished(closed: pa.Table, node: Aggregate, operator: PartialAggregate, partials: Partials) -> pa.Table:
-    """Return windows with their values as users asked for them."""
+    """Return the windows with the values that the user requested."""
     start = closed.column(0).combine_chunks()
     end = pa.array(start.view(pa.int64()).to_numpy() + node.size).view(start.type)
     columns = {WINDOW: pa.StructArray.from_arrays([start, end], ["start", "end"])}
@@ -184,13 +184,15 @@ def _finished(closed: pa.Table, node: Aggregate, operator: PartialAggregate, par
             try:
                 first = first.cast(pa.int64())
             except pa.ArrowInvalid as error:
-                raise BraidedError(f"{name}: {text} of a window does not fit 64 bits") from error
+                raise BraidedError(
+                    f"{name}: {text} of a window does not fit 64 bits; cast it to a wider type"
+                ) from error
         columns[name] = first
     return pa.table(columns)
 
 
 def stream(data: ArrowData, *, time: str) -> LocalQuery:
-    """Return Arrow data as a stream to write a query over, as `braided.stream` does on Spark.
+    """Return Arrow data as a stream for a query, as `braided.stream` does on Spark.
 
     >>> import pyarrow as pa
     >>> us = pa.timestamp("us")

@@ -1,4 +1,4 @@
-"""What the local functions are given: any Arrow data as plain tables, in order of arrival, cut into batches."""
+"""Read the inputs of the local functions: any Arrow data as plain tables, in order of arrival, cut into batches."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["cut_into_batches", "in_microseconds", "in_zones_of", "moments_of_arr
 
 
 def read(data: Any, side: str) -> pa.Table:
-    """Read anything that speaks the Arrow C stream interface, as plain types."""
+    """Read any object with the Arrow C stream interface, with plain types."""
     table = _table(data, side).replace_schema_metadata(None)
-    # Arrow turns views inside a dictionary into plain values, and dictionaries of plain values, but not both at once.
+    # Arrow can cast views inside a dictionary, and dictionaries of plain values, but not both at once.
     for unwrap in (_without_views, _without_dictionaries):
         plain = pa.schema([pa.field(field.name, unwrap(field.type)) for field in table.schema])
         if not table.schema.equals(plain, check_metadata=True):
@@ -38,19 +38,19 @@ def _table(data: Any, side: str) -> pa.Table:
         reader = pa.RecordBatchReader.from_stream(data)
     except pa.ArrowInvalid as error:  # its schema cannot be read
         raise OptionError(
-            f"{side}: a column of this {type(data).__name__} has a type that pyarrow does not know ({error}); "
-            "cast it, polars' Int128 to Int64 or Decimal"
+            f"{side}: a column of this {type(data).__name__} has a type that pyarrow does not support ({error}); "
+            "cast it, for example polars' Int128 to Int64 or Decimal"
         ) from error
     except (TypeError, ValueError) as error:
         raise OptionError(
-            f"{side}: {type(data).__name__} does not speak the Arrow C stream interface; "
-            "give a pyarrow, pandas, polars or DuckDB table"
+            f"{side}: {type(data).__name__} does not have the Arrow C stream interface; "
+            "pass a pyarrow, pandas, polars or DuckDB table"
         ) from error
     return reader.read_all()
 
 
 def _without_views(kind: pa.DataType) -> pa.DataType:
-    """Return the type without views (polars sends them), for which Arrow lacks kernels."""
+    """Return the type without views (polars uses them), for which Arrow has no kernels."""
     if kind == pa.string_view():
         return pa.large_string()
     if kind == pa.binary_view():
@@ -61,12 +61,12 @@ def _without_views(kind: pa.DataType) -> pa.DataType:
 
 
 def _without_dictionaries(kind: pa.DataType) -> pa.DataType:
-    """Return the type without dictionaries: they are another way to write the same values."""
+    """Return the type without dictionaries, which only encode the same values in another way."""
     return kind.value_type if pa.types.is_dictionary(kind) else _inside(kind, _without_dictionaries)
 
 
 def _inside(kind: pa.DataType, change: Any) -> pa.DataType:
-    """Return a nested type with its parts changed."""
+    """Return a nested type with changed parts."""
 
     def part(field: pa.Field) -> pa.Field:
         return field.with_type(change(field.type)).remove_metadata()
@@ -83,9 +83,9 @@ def _inside(kind: pa.DataType, change: Any) -> pa.DataType:
 
 
 def in_microseconds(table: pa.Table, column: str) -> pa.Table:
-    """Cast a time column of another unit to microseconds, the unit of Spark; refuse to lose digits."""
+    """Cast a time column of another unit to microseconds, as on Spark; raise if digits would be lost."""
     if column not in table.column_names:
-        raise OptionError(f"time={column!r}: no such column; there are {', '.join(table.column_names)}")
+        raise OptionError(f"time={column!r}: no such column; the columns are {', '.join(table.column_names)}")
     field = table.schema.field(column)
     if not pa.types.is_timestamp(field.type) or field.type.unit == "us":
         return table
@@ -94,11 +94,11 @@ def in_microseconds(table: pa.Table, column: str) -> pa.Table:
     try:
         return table.set_column(at, pa.field(column, kind), table.column(column).cast(kind))
     except pa.ArrowInvalid as error:
-        raise OptionError(f"time={column!r}: has digits below a microsecond; round it first") from error
+        raise OptionError(f"time={column!r}: some times have digits below a microsecond; round them first") from error
 
 
 def in_zones_of(table: pa.Table, first: pa.Schema) -> pa.Table:
-    """Show the moments of zoned columns in the zones that the first input of a merge has them in."""
+    """Convert zoned columns to the time zones of the first input of a merge."""
     if table.schema.names != first.names:
         return table
     fields = [own.with_type(_same_zone(own.type, wanted.type)) for own, wanted in zip(table.schema, first, strict=True)]
@@ -116,7 +116,7 @@ def _is_zoned(kind: pa.DataType) -> bool:
 def order_of_arrival(
     tables: Sequence[pa.Table], arrival: str | Sequence[str] | None, times: Sequence[str]
 ) -> npt.NDArray[np.int64]:
-    """Return the order of arrival over the rows of all tables, those of the first numbered first."""
+    """Return the order of arrival of all tables' rows, which are numbered from the first table on."""
     columns = times if arrival is None else (arrival,) * len(tables) if isinstance(arrival, str) else arrival
     if not isinstance(columns, tuple | list) or len(columns) != len(tables):
         raise OptionError(f"arrival={arrival!r}: write the name of a column, or one for each input")
@@ -127,12 +127,12 @@ def order_of_arrival(
                 f"arrival={column!r}: the {side} input has no such column; it has {', '.join(table.column_names)}"
             )
     arrivals = [table.column(column) for table, column in zip(tables, columns, strict=True)]
-    # A moment is the same in every zone.
+    # The order of moments does not depend on the zone.
     arrivals = [column.cast(_same_zone(column.type, arrivals[0].type)) for column in arrivals]
     for side, column in zip(labels, arrivals, strict=True):
         if column.type != arrivals[0].type:
             raise OptionError(
-                f"arrival={columns!r}: {arrivals[0].type} on the {labels[0]}, {column.type} on the {side}; cast one"
+                f"arrival={columns!r}: {arrivals[0].type} on the {labels[0]}, but {column.type} on the {side}; cast one"
             )
     together = pa.chunked_array([chunk for column in arrivals for chunk in column.chunks], arrivals[0].type)
     order: npt.NDArray[np.int64] = pc.sort_indices(together).to_numpy().astype(np.int64)
@@ -140,7 +140,7 @@ def order_of_arrival(
 
 
 def moments_of_arrival(tables: Sequence[pa.Table], arrival: str | Sequence[str] | None) -> npt.NDArray[np.int64] | None:
-    """Return when rows arrived in microseconds, None where the column does not say."""
+    """Return when rows arrived, in microseconds; None if the column is not a timestamp."""
     if arrival is None:
         return None
     names = (arrival,) * len(tables) if isinstance(arrival, str) else arrival
@@ -154,7 +154,7 @@ def moments_of_arrival(tables: Sequence[pa.Table], arrival: str | Sequence[str] 
 def cut_into_batches(
     tables: Sequence[pa.Table], order: npt.NDArray[np.int64], batch_rows: int
 ) -> Iterator[list[tuple[int, list[pa.RecordBatch]]]]:
-    """Yield batches of `batch_rows` rows in order of arrival, as one task per side."""
+    """Yield batches of `batch_rows` rows in order of arrival, with one task per side."""
     bounds = np.cumsum([0, *(table.num_rows for table in tables)]).tolist()
     for start in range(0, len(order), batch_rows):
         part = order[start : start + batch_rows]

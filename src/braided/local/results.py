@@ -1,4 +1,4 @@
-"""What the local functions return."""
+"""The results of the local functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from braided.runtime.report import Report
 
 @dataclass(frozen=True)
 class LocalResult:
-    """The results as a pyarrow table, the report and, where asked for, the late rows."""
+    """The results as a pyarrow table, the report and, if requested, the late rows."""
 
     table: pa.Table
     report: Report
@@ -30,12 +30,12 @@ class LocalGroupResult:
 
 
 def split_late(results: pa.Table, inputs: Sequence[pa.Schema]) -> tuple[pa.Table, pa.Table]:
-    """Return the joined rows and the late ones, as `braided.join` on Spark has them."""
+    """Return the joined rows and the late rows, as `braided.join` does on Spark."""
     is_joined = results[STREAM].is_null()
     rows = results.filter(pc.invert(is_joined)).combine_chunks()
     columns = {"stream": rows[STREAM], "late_by": rows[LATE_BY].cast(pa.duration("us"))}
     for side, (name, schema) in enumerate(zip(late_names(len(inputs)), inputs, strict=True)):
-        # Chunks are one each, or none where the table is empty.
+        # Each column has one chunk, or none if the table is empty.
         arrays = [
             pa.concat_arrays(rows[column_name(side, at)].chunks) if rows.num_rows else pa.nulls(0, field.type)
             for at, field in enumerate(schema)

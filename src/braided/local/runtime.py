@@ -22,11 +22,11 @@ from braided.storage.progress import Progress
 
 
 class LocalRuntime:
-    """Runs an operator batch by batch. Its workers' stores are all the state there is.
+    """Runs an operator batch by batch. All state is in the stores of its workers.
 
-    Every batch is a list of tasks, each an input number and its rows, as Spark's partitions are. With a
-    controller the routing adapts from batch to batch; without one it stays as in `table`. Blocks cross the shuffle in
-    memory, or, large ones, in files of the folder `shuffle` if one is set before the batch, as on Spark.
+    Every batch is a list of tasks, each with the number of an input and its rows, like Spark's partitions. With a
+    controller the routing adapts from batch to batch; without one it stays as in `table`. Blocks are passed to workers
+    in memory, or large ones, as on Spark, in files of the folder `shuffle` if this is set before the batch.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class LocalRuntime:
         moment: int | None = None,
         promises: Mapping[int, Progress] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the results of one batch under `table`; the state is committed when the last one has been taken.
+        """Yield the results of one batch with `table`; the state is committed after the last result was read.
 
-        In a final batch operators let everything go that waits for earlier rows. `moment` is when the batch runs, in
-        microseconds, for operators that notice idle streams. `promises` says how far inputs have come that are read
-        from topics; an input that has one has a task.
+        In a final batch, operators release all waiting rows. `moment` is when the batch runs, in microseconds, for
+        operators that detect idle streams. `promises` has the progress of inputs that are read from topics; each of
+        these inputs has a task.
         """
         workers, shuffle = len(self.stores), self.shuffle
         watch = None if self.controller is None else Watch()
@@ -69,9 +69,9 @@ class LocalRuntime:
         inbox: list[list[Packet]] = [[] for _ in range(workers)]
         for number, (side, batches) in enumerate(tasks):
             least = None if shuffle is None else shuffle.least
-            told = partial((promises or {}).get, side)
+            promise = partial((promises or {}).get, side)
             for sent in route_task(
-                self.operator, self._fingerprint, self.table, side, number, workers, batches, watch, least, told
+                self.operator, self._fingerprint, self.table, side, number, workers, batches, watch, least, promise
             ):
                 if isinstance(sent, list):
                     for packet in sent:

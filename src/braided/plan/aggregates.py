@@ -1,4 +1,4 @@
-"""The options of a windowed aggregate, checked, as a node."""
+"""Check the options of a windowed aggregate, and make its node."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def aggregate_node(
     time: str,
     values: Mapping[str, str],
 ) -> Aggregate:
-    """Check options of an aggregate over an input with these columns, and return its node.
+    """Check the options of an aggregate over an input with these columns, and return its node.
 
     >>> from braided.plan.nodes import Source
     >>> options = {"by": "Cell", "window": "1 minute", "every": "25 seconds", "time": "ts", "values": {"n": "count(*)"}}
@@ -35,21 +35,21 @@ def aggregate_node(
     +- Source 0: ts, cell
     """
     if window is None:
-        raise OptionError("aggregate: give window=, a duration, or rows=, a number of rows")
+        raise OptionError("aggregate: no window; set window= to a duration, or rows= to a number of rows")
     keys = () if by is None else (by,) if isinstance(by, str) else tuple(by)
     size = parse_duration(window, "window")
     slide = size if every is None else parse_duration(every, "every")
     if size <= 0:
-        raise OptionError(f"window={window!r}: write a duration of more than nothing")
+        raise OptionError(f"window={window!r}: not above 0; write a longer duration")
     if not 0 < slide <= size:
-        raise OptionError(f"every={every!r}: write a duration of more than nothing, and window={window!r} at most")
+        raise OptionError(f"every={every!r}: write a duration above 0 and of at most window={window!r}")
     if not values:
-        raise OptionError("aggregate: give at least one value, such as n='count(*)'")
+        raise OptionError("aggregate: no values; add at least one, such as n='count(*)'")
     for at, key in enumerate(keys):
         if str(key).lower() in [str(other).lower() for other in keys[:at]]:
             raise OptionError(f"by={key!r}: names a column twice; name it once")
     if WINDOW in [str(key).lower() for key in keys]:
-        raise OptionError("by='window': the result has a column of that name already, the window; rename yours before")
+        raise OptionError("by='window': the result has the window in a column of that name; rename your column before")
     taken = {WINDOW, *(key.lower() for key in keys)}
     for name in values:
         if name.lower() in taken:
@@ -67,17 +67,17 @@ def aggregate_node(
 
 
 def check_kind(window: object, rows: object, forget: object) -> None:
-    """Refuse options of windows of time beside those of windows of a number of rows."""
+    """Raise if options of windows of time are mixed with options of windows of a number of rows."""
     if isinstance(rows, str):
-        raise OptionError(f"rows={rows!r}: is how many rows a window has; give the value another name")
+        raise OptionError(f"rows={rows!r}: this is the number of rows in a window; give the value another name")
     if rows is not None and window is not None:
-        raise OptionError(f"window={window!r}: a window has this duration, or a number of rows=; give one of them")
+        raise OptionError(f"window={window!r}: cannot be used with rows={rows!r}; omit one of them")
     if rows is None and forget is not None:
-        raise OptionError(f"forget={forget!r}: is for windows of a number of rows=; leave it out")
+        raise OptionError(f"forget={forget!r}: needs windows of a number of rows=; omit it")
 
 
 def as_rows(every: Duration | int | None) -> int | None:
-    """Return how many rows later the next window begins."""
+    """Return after how many rows the next window begins."""
     if every is None or isinstance(every, int):
         return every
-    raise OptionError(f"every={every!r}: windows have a number of rows=; write how many rows later the next one begins")
+    raise OptionError(f"every={every!r}: windows have a number of rows=; write after how many rows the next one begins")

@@ -1,4 +1,4 @@
-"""What a plan does, in lines for people: its tree before and after the rules, and what each rule did."""
+"""Explain a plan as text: its tree before and after the rules, and which rules applied."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from braided.plan.rules.partial_aggregate import PartialAggregation
 
 
 def explain_plan(optimised: Optimised) -> list[str]:
-    """Return a plan, the rules that applied or did not, and the plan after them where it differs."""
+    """Return a plan, the rules that applied or did not, and the plan after them if it differs."""
     lines = ["logical plan:", *_indented(str(optimised.before))]
     if optimised.firings:
         lines += ["rules:", *(f"    {firing}" for firing in optimised.firings)]
@@ -23,12 +23,12 @@ def explain_plan(optimised: Optimised) -> list[str]:
 
 
 def why_native(optimised: Optimised) -> str | None:
-    """Return why an aggregate after a join is all Spark's; None where no rule met one."""
+    """Return why Spark alone computes an aggregate after a join; None if no rule found one."""
     return optimised.reason_of(HoistExpressions.name) or optimised.reason_of(PartialAggregation.name)
 
 
 def is_worth_showing(optimised: Optimised) -> bool:
-    """Whether a plan says more than the one operator in it."""
+    """Whether a plan has more than a single operator."""
     return bool(optimised.firings) or any(not isinstance(node, Source) for node in _below(optimised.after))
 
 
@@ -37,7 +37,7 @@ def _below(node: Node) -> list[Node]:
 
 
 def spelled(text: str, names: Mapping[str, str]) -> str:
-    """Return a text with columns as users call them.
+    """Return a text in which columns have the users' names.
 
     >>> spelled("max(`c__n`) by c__name", {"c__n": "c.N", "c__name": "c.Name"})
     'max(c.N) by c.Name'
@@ -48,11 +48,11 @@ def spelled(text: str, names: Mapping[str, str]) -> str:
 
 
 def aggregate_notes(plan: Plan) -> list[str]:
-    """Return what there is to say of an aggregate that begins in the workers of a join."""
+    """Return notes about an aggregate that begins in the workers of a join."""
     assert isinstance(plan.operator, PartialAggregate)
-    notes = ["the aggregate after it begins in its workers, which hand on partial results"]
+    notes = ["the aggregate after it begins in its workers, which return partial results"]
     if plan.operator.layout is not None:
-        notes.append("they count and sum over ranges of matches, and make no pairs where that is less work")
+        notes.append("they count and sum over ranges of matches without making pairs, if that is less work")
     return notes
 
 

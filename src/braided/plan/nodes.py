@@ -1,4 +1,4 @@
-"""The nodes of a logical plan: immutable, comparable, and JSON-able. Every front end makes these and nothing else.
+"""The nodes of a logical plan: immutable and comparable, with a JSON form. Every front end makes only such nodes.
 
 ```
  Aggregate window 1 minute by cell: n = count(*)
@@ -8,8 +8,8 @@
        +- Source 1: phone, ts, cell
 ```
 
-A `Source` is a number. What it stands for, a DataFrame or Arrow data, is beside the nodes in a `LogicalPlan`, so that
-two plans that were written alike are equal.
+A `Source` is only a number. Its data, a DataFrame or Arrow data, is in the `LogicalPlan` and not in the nodes, so two
+plans that were written in the same way are equal.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Node:
 
     kind: ClassVar[str]
     stateful: ClassVar[bool] = False
-    """Whether rows are kept for later ones."""
+    """Whether the node stores rows."""
 
     @property
     def inputs(self) -> tuple[Node, ...]:
-        """The nodes whose rows come in."""
+        """The nodes of the input rows."""
         return ()
 
     def with_inputs(self, inputs: Sequence[Node]) -> Node:
@@ -44,11 +44,11 @@ class Node:
         raise NotImplementedError
 
     def describe(self) -> str:
-        """Return the node in a line."""
+        """Return the node as one line of text."""
         raise NotImplementedError
 
     def options(self) -> Json:
-        """Return what the node is, without its inputs, as plain JSON."""
+        """Return the node without its inputs, as plain JSON."""
         raise NotImplementedError
 
     def to_json(self) -> Json:
@@ -57,7 +57,7 @@ class Node:
         return {"kind": self.kind, **self.options(), **inputs}
 
     def walk(self) -> Iterator[Node]:
-        """Yield the node and all below it, each after its inputs."""
+        """Yield the node and all nodes below it, each after its inputs."""
         for node in self.inputs:
             yield from node.walk()
         yield self
@@ -83,7 +83,7 @@ class _OneInput(Node):
 
 @dataclass(frozen=True)
 class Source(Node):
-    """A stream as it was given."""
+    """An input stream of the query."""
 
     kind: ClassVar[str] = "source"
     number: int
@@ -128,7 +128,7 @@ class SmallerTime:
 
 @dataclass(frozen=True)
 class Project(_OneInput):
-    """Columns chosen and computed: names, ``*``, or SQL expressions with ``AS``; then the smaller times."""
+    """Selected and computed columns: names, ``*``, or SQL expressions with ``AS``; then the smaller times."""
 
     kind: ClassVar[str] = "project"
     expressions: tuple[str, ...]
@@ -184,7 +184,7 @@ class Watermark(_OneInput):
 
 @dataclass(frozen=True)
 class WithoutWatermark(_OneInput):
-    """Rows without the watermark that their stream has on a column: the operator after them has it as its lateness."""
+    """Rows without the watermark of their stream on a column; the next operator has it as its lateness."""
 
     kind: ClassVar[str] = "without_watermark"
     column: str
@@ -225,10 +225,10 @@ class Union(Node):
 
 @dataclass(frozen=True)
 class Operator(Node):
-    """A stateful operator of Braided's: a join, multijoin, order, row windows, match or other, as its spec says.
+    """A stateful operator of Braided: a join, multijoin, order, row windows, match or another kind, by its spec.
 
-    name : what reports and events call it.
-    control, redact : where its routing tables are, and whether values of keys are left out there.
+    name : its name in reports and events.
+    control, redact : where its routing tables are, and whether they have no values of keys.
     """
 
     stateful: ClassVar[bool] = True
@@ -253,12 +253,12 @@ class Operator(Node):
         return dataclasses.replace(self, streams=tuple(inputs))
 
     def describe(self) -> str:
-        """Return the options that were given."""
+        """Return the options that the user set."""
         options = {name: value for name, value in self.spec.to_json().items() if name != "kind"}
         return f"{self.kind.capitalize()} {', '.join(f'{name}={value!r}' for name, value in options.items())}"
 
     def options(self) -> Json:
-        """Return the options that were given."""
+        """Return the options that the user set."""
         around = {"name": self.name, "control": None if self.control is None else str(self.control)}
         named = {name: value for name, value in around.items() if value is not None}
         return {**self.spec.to_json(), **named, **({"redact": True} if self.redact else {})}
@@ -266,12 +266,12 @@ class Operator(Node):
 
 @dataclass(frozen=True)
 class Aggregate(_OneInput):
-    """Windows of time of the rows, and an aggregate of each group for every value.
+    """An aggregate over windows of time: for each window and group, one aggregate per value.
 
-    by : (name, column or expression in SQL) to group by besides the window.
-    time : the column that is windowed.
-    size, slide, offset : of windows, in microseconds.
-    values : (name, aggregate in SQL).
+    by : pairs (name, column or SQL expression) to group by, in addition to the window.
+    time : the time column of the windows.
+    size, slide, offset : those of the windows, in microseconds.
+    values : pairs (name, SQL aggregate).
     in_workers : whether it begins in the workers of the join below, so that pairs never leave them.
     """
 
@@ -291,7 +291,7 @@ class Aggregate(_OneInput):
         every += f" from {format_duration(self.offset)}" if self.offset else ""
         by = f" by {', '.join(text for _, text in self.by)}" if self.by else ""
         values = ", ".join(f"{name} = {text}" for name, text in self.values)
-        where = ", begun in the workers of the join" if self.in_workers else ""
+        where = ", which begins in the workers of the join" if self.in_workers else ""
         return f"Aggregate {self.time} in windows of {format_duration(self.size)}{every}{by}: {values}{where}"
 
     def options(self) -> Json:
@@ -302,7 +302,7 @@ class Aggregate(_OneInput):
 
 @dataclass(frozen=True)
 class LogicalPlan(Generic[S]):
-    """A tree of nodes, and what each of its sources stands for."""
+    """A tree of nodes, and the data of its sources."""
 
     root: Node
     sources: tuple[S, ...] = field(default=(), compare=False, repr=False)
@@ -316,12 +316,12 @@ class LogicalPlan(Generic[S]):
 
 
 def plan_of_source(data: S, columns: Sequence[str]) -> LogicalPlan[S]:
-    """Return the plan of a stream as it was given."""
+    """Return the plan of an input stream."""
     return LogicalPlan(Source(0, tuple(columns)), (data,))
 
 
 def combine(plans: Sequence[LogicalPlan[S]], make: Callable[[tuple[Node, ...]], Node]) -> LogicalPlan[S]:
-    """Return one plan over several: sources that are the same object stay one."""
+    """Return one plan over several plans; sources with the same object become one source."""
     sources: list[S] = []
     roots = []
     known: dict[tuple[int, tuple[int, ...]], Node] = {}
@@ -338,7 +338,7 @@ def combine(plans: Sequence[LogicalPlan[S]], make: Callable[[tuple[Node, ...]], 
 
 
 def _renumber(node: Node, numbers: tuple[int, ...], known: dict[tuple[int, tuple[int, ...]], Node]) -> Node:
-    """Return a tree whose sources have other numbers; a node that is read twice stays one."""
+    """Return a tree with new numbers of sources; a node that is read twice stays a single node."""
     key = id(node), numbers
     if key not in known:
         if isinstance(node, Source):

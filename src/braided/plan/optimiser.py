@@ -1,4 +1,4 @@
-"""The one optimiser: rules over the nodes of a plan, from the sources up, until none applies."""
+"""The optimiser: it applies rules to the nodes of a plan, from the sources up, until no rule applies."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ MOST_PASSES = 50
 
 
 class NotApplied(Exception):
-    """Why a rule whose shape fits a node does not apply to it."""
+    """The reason why a rule does not apply to a node of its shape."""
 
 
 class Analysis(Protocol):
-    """What rules ask of the engine that will run a plan."""
+    """The questions of rules to the engine that will run a plan."""
 
     @property
     def is_ansi(self) -> bool:
-        """Whether arithmetic that overflows fails, as it does in workers."""
+        """Whether an arithmetic overflow is an error, as it is in workers."""
 
     @property
     def needs_time_zone(self) -> bool:
-        """Whether windows are closed by a watermark of Spark's, which is on times with a zone."""
+        """Whether windows are closed by Spark's watermark, which needs times with a zone."""
 
     def columns(self, node: Node) -> list[str]:
-        """Return the names of the columns of a node's rows."""
+        """Return the column names of a node's rows."""
 
     def is_streaming(self, node: Node) -> bool:
-        """Whether a node's rows are a stream."""
+        """Whether the rows of a node are a stream."""
 
     def has_watermark(self, node: Node) -> bool:
         """Whether Spark takes a watermark from a stream below a node."""
 
     def why_marked(self, node: WithoutWatermark) -> str | None:
-        """Return why a stream must keep its watermark; None where it can be without it."""
+        """Return why a stream must keep its watermark; None if the watermark can be removed."""
 
     def physical(self, node: Operator) -> Plan:
         """Return the physical plan of an operator over its inputs."""
 
     def reads_alike(self, node: Node, condition: str, again: str) -> bool:
-        """Whether two conditions over a node's rows are one and the same."""
+        """Whether two conditions over a node's rows are the same for the engine."""
 
     def is_safe(self, node: Node, expression: str) -> bool:
-        """Whether an expression can be computed for each row of a node: it never fails, and is always the same."""
+        """Whether an expression can be computed for each row of a node: it never fails and is deterministic."""
 
 
 class Rule(Protocol):
@@ -56,48 +56,48 @@ class Rule(Protocol):
     name: str
 
     def apply(self, node: Node, analysis: Analysis) -> Node | None:
-        """Return what replaces a node; None where the node has another shape.
+        """Return the node that replaces this one; None if the node has another shape.
 
-        Raises `NotApplied` where the shape fits and something else does not.
+        Raises `NotApplied` if the node has the right shape, but the rule does not apply for another reason.
         """
 
 
 @dataclass(frozen=True)
 class Firing:
-    """What a rule did to a node: the reason is None where it applied."""
+    """A rule and a node: the reason why the rule did not apply, or None if it applied."""
 
     rule: str
     node: str
     reason: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.rule}: {self.node}" + ("" if self.reason is None else f": not applied, {self.reason}")
+        return f"{self.rule}: {self.node}" + ("" if self.reason is None else f": not applied, because {self.reason}")
 
 
 @dataclass(frozen=True)
 class Optimised:
-    """A plan before and after the rules, and what each rule did."""
+    """A plan before and after the rules, and which rules applied."""
 
     before: Node
     after: Node
     firings: tuple[Firing, ...]
     names: Mapping[str, str] = field(default_factory=dict)
-    """What users call columns, by their names in the plan, where those differ."""
+    """The users' names of columns, by their names in the plan, if they differ."""
 
     def reason_of(self, rule: str) -> str | None:
-        """Return why a rule did not apply; None where it did, or met no node of its shape."""
+        """Return why a rule did not apply; None if it applied, or if there was no node of its shape."""
         return next((firing.reason for firing in self.firings if firing.rule == rule and firing.reason), None)
 
 
 def optimise(plan: LogicalPlan[S], rules: Sequence[Rule], analysis: Analysis) -> Optimised:
-    """Apply rules to a plan until none does any more."""
+    """Apply rules to a plan until no rule applies."""
     run = _Run(rules, analysis)
     after = run.optimise(plan.root)
     return Optimised(plan.root, after, tuple(dict.fromkeys(run.firings)))
 
 
 class _Run:
-    """One run over a plan: a node that is read twice is optimised once, and stays one."""
+    """One run over a plan: a node that is read twice is optimised once, and stays a single node."""
 
     def __init__(self, rules: Sequence[Rule], analysis: Analysis) -> None:
         self._rules = rules
@@ -109,7 +109,7 @@ class _Run:
         """Return a node after all rules."""
         known = self._known.get(id(node))
         if known is None:
-            # With the node itself, so that its id stays its own.
+            # The node itself is stored too, so that its id is not used again.
             known = self._known[id(node)] = node, self._optimise(node)
         return known[1]
 
@@ -122,7 +122,7 @@ class _Run:
             if changed is None:
                 return node
             node = changed
-        raise BraidedError(f"the rules never end on this plan; report it:\n{node}")
+        raise BraidedError(f"the rules do not terminate on this plan; please report it:\n{node}")
 
     def _apply(self, node: Node) -> Node | None:
         for rule in self._rules:

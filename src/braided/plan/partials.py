@@ -1,4 +1,4 @@
-"""The first half of an aggregate in the workers of a join: which partial results it needs, and how they merge.
+"""The first part of an aggregate in the workers of a join: which partial results it needs, and how they are merged.
 
 ```
  avg(n), count(*) by cell in windows of 1 minute every 10 seconds
@@ -36,7 +36,7 @@ _WHOLE = ("tinyint", "smallint", "int")
 _SUM_DIGITS, _MOST_DIGITS = 10, 38
 _ORDERED = (*_WHOLE, "bigint", "date", "timestamp", "timestamp_ntz", "boolean")
 _EXTREMES: dict[str, Literal["min", "max"]] = {"min": "min", "max": "max", "bool_and": "min", "bool_or": "max"}
-_TIMED = (*_ORDERED, "float", "double", "string")  # not with a collation, by which Spark would compare
+_TIMED = (*_ORDERED, "float", "double", "string")  # without collated strings, which Spark compares differently
 
 
 _SUMS = {"bigint": pa.int64(), "double": pa.float64()}
@@ -44,7 +44,7 @@ _SUMS = {"bigint": pa.int64(), "double": pa.float64()}
 
 @dataclass(frozen=True)
 class Wanted:
-    """A partial result: its kind, the column or expression that it is of, and the Spark type that it has."""
+    """A partial result: its kind, its column or expression, and its Spark type."""
 
     kind: Kind
     of: str | exp.Expression | None
@@ -53,8 +53,8 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Use:
-    """How a value is made of partial results: ``sum``, ``min``, ``max``, ``first``, ``last`` or ``avg`` of them, or the
-    type that their sum is cast to."""
+    """How a value is computed from partial results: ``sum``, ``min``, ``max``, ``first``, ``last`` or ``avg`` of them,
+    or the type to which their sum is cast."""
 
     how: str
     parts: tuple[int, ...]
@@ -73,10 +73,10 @@ class Use:
 
 @dataclass(frozen=True)
 class Partials:
-    """What the workers of a join compute for an aggregate.
+    """The partial results that the workers of a join compute for an aggregate.
 
-    keys : the columns of the join that it groups by, in the order of the aggregate's.
-    uses : for each value of the aggregate, how it is made of `wanted`.
+    keys : the columns of the join to group by, in the aggregate's order.
+    uses : for each value of the aggregate, how it is computed from `wanted`.
     """
 
     time: str
@@ -88,34 +88,34 @@ class Partials:
 
     @property
     def computes(self) -> bool:
-        """Whether workers compute expressions for it."""
+        """Whether workers compute expressions for it, and not only columns."""
         return any(isinstance(part.of, exp.Expression) for part in self.wanted)
 
 
 def measure_name(number: int) -> str:
-    """Return what a partial result is called."""
+    """Return the column name of a partial result."""
     return f"m{number}"
 
 
 def plan_partials(aggregate: Aggregate, plan: Plan) -> Partials:
-    """Return how an aggregate over a join runs in its workers; raise `NotApplied` where it cannot."""
+    """Return how an aggregate over a join runs in its workers; raise `NotApplied` if it cannot."""
     if plan.residual is not None:
         raise NotApplied(f"only Spark can evaluate {plan.residual.where}")
     known = {column.name: column for column in plan.columns if isinstance(column, InputColumn)}
     names = list(known)
     time = known[aggregate.time]
     if time.source != plan.times[time.stream]:
-        raise NotApplied(f"{aggregate.time} is not a time by which the streams are joined")
+        raise NotApplied(f"{aggregate.time} is not a time column of the join")
     keys = []
     for _, text in aggregate.by:
         if text not in known:
-            raise NotApplied(f"it groups by {text}, which is more than a column")
+            raise NotApplied(f"it groups by {text}, which is not a column")
         column = known[text]
         kind = plan.streams[column.stream].schema.field(column.source).type
         if pa.types.is_nested(kind) or pa.types.is_duration(kind):
-            raise NotApplied(f"{text} is of type {kind}")
+            raise NotApplied(f"{text} has type {kind}")
         if text.lower() in (PANE, TICK, HORIZON) or re.fullmatch(r"m\d+", text.lower()):
-            raise NotApplied(f"a column of partial results is called {text} too")
+            raise NotApplied(f"{text} is also the name of a column of partial results")
         keys.append(text)
     wanted: list[Wanted] = []
     uses = []
@@ -128,14 +128,14 @@ def plan_partials(aggregate: Aggregate, plan: Plan) -> Partials:
 
 
 def _parts(value: Value, names: Sequence[str], known: dict[str, InputColumn], plan: Plan) -> tuple[str, list[Wanted]]:
-    """Return how a value is made of partial results, and of which."""
+    """Return how a value is computed from partial results, and these partial results."""
     if value.kind is None:
-        raise NotApplied(f"partials of {value.text} do not merge")
+        raise NotApplied(f"partial results of {value.text} cannot be merged")
     if isinstance(value.of, str):
         column = known[find_column(value.of, names, value.name)]
         stream = plan.streams[column.stream]
         if column.source in stream.collated and value.kind in ("first", "last"):
-            raise NotApplied(f"{column.name} has a collation, by which Spark compares")
+            raise NotApplied(f"{column.name} has a collation, which Spark uses to compare values")
         return partials_of(value.kind, column.name, word_of(stream.schema.field(column.source).type))
     if value.of is None:
         return partials_of(value.kind, None, "bigint")
@@ -146,7 +146,7 @@ def _parts(value: Value, names: Sequence[str], known: dict[str, InputColumn], pl
 
 
 def formula_of(expression: exp.Expression, schema: pa.Schema) -> Formula:
-    """Return an expression as what workers compute from columns."""
+    """Return an expression as a formula that workers compute from columns."""
     text = expression.sql(dialect=Braided)
     try:
         return compile_formula(text, schema)
@@ -155,7 +155,7 @@ def formula_of(expression: exp.Expression, schema: pa.Schema) -> Formula:
 
 
 def word_of(kind: pa.DataType) -> str:
-    """Return what Spark calls a type."""
+    """Return Spark's name of a type."""
     if pa.types.is_timestamp(kind):
         return "timestamp" if kind.tz is not None else "timestamp_ntz"
     if pa.types.is_decimal128(kind):
@@ -164,10 +164,10 @@ def word_of(kind: pa.DataType) -> str:
 
 
 def partials_of(kind: Total, of: str | exp.Expression | None, type_: str) -> tuple[str, list[Wanted]]:
-    """Return how an aggregate of a column, an expression or the rows is made of partials, and of which; or raise
-    `NotApplied`.
+    """Return how an aggregate of a column, an expression or the rows is computed from partial results, and these.
 
-    How is ``sum``, ``min``, ``max``, ``first``, ``last`` or ``avg`` of them, or the type that their sum is cast to.
+    The first value is ``sum``, ``min``, ``max``, ``first``, ``last`` or ``avg`` of them, or the type to which their sum
+    is cast. Raises `NotApplied` if only Spark can compute it.
     """
     if of is None:
         return "sum", [Wanted("rows", None, "bigint")]
@@ -175,25 +175,25 @@ def partials_of(kind: Total, of: str | exp.Expression | None, type_: str) -> tup
         return "sum", [Wanted("count", of, "bigint")]
     if kind == "first" or kind == "last":  # noqa: PLR1714  (so that mypy knows which)
         if type_ not in _TIMED and not type_.startswith("decimal("):
-            raise NotApplied(f"{kind} of {type_} is left to Spark")
+            raise NotApplied(f"only Spark can compute {kind} of {type_}")
         return kind, [Wanted(kind, of, type_)]
     if kind in _EXTREMES:
         if type_ not in _ORDERED:
-            raise NotApplied(f"{kind} of {type_} is left to Spark")
+            raise NotApplied(f"only Spark can compute {kind} of {type_}")
         if kind in ("bool_and", "bool_or") and type_ != "boolean":
-            raise NotApplied(f"{kind} is of booleans, not of {type_}")
+            raise NotApplied(f"{kind} needs booleans, not {type_}")
         extreme = _EXTREMES[kind]
         return extreme, [Wanted(extreme, of, type_)]
     if type_ in _WHOLE:
         partial = "bigint"
     elif type_ == "bigint":
-        partial = "decimal(38,0)"  # fails just where the total does not fit, not before
+        partial = "decimal(38,0)"  # an error only if the total does not fit, not a partial sum
     elif type_ in ("float", "double"):
         partial = "double"
     elif kind == "sum" and (widened := _sum_of_decimals(type_)) is not None:
         return widened, [Wanted("sum", of, widened)]
     else:
-        raise NotApplied(f"{kind} of {type_} is left to Spark")
+        raise NotApplied(f"only Spark can compute {kind} of {type_}")
     total = Wanted("sum", of, partial)
     if kind == "sum":
         return "bigint" if type_ == "bigint" else "sum", [total]
@@ -201,7 +201,7 @@ def partials_of(kind: Total, of: str | exp.Expression | None, type_: str) -> tup
 
 
 def _sum_of_decimals(type_: str) -> str | None:
-    """Return the type that Spark gives to the sum of a decimal, where no sum of fewer rows than 10^10 overflows it."""
+    """Return Spark's type for the sum of a decimal, if no sum of fewer than 10^10 rows can overflow it; or None."""
     decimal = re.fullmatch(r"decimal\((\d+),(\d+)\)", type_)
     if decimal is None or int(decimal[1]) + _SUM_DIGITS > _MOST_DIGITS:
         return None
@@ -209,16 +209,16 @@ def _sum_of_decimals(type_: str) -> str | None:
 
 
 def with_partials(plan: Plan, partials: Partials) -> Plan:
-    """Return a join's plan with the first half of an aggregate in its workers."""
+    """Return a join's plan with the first part of an aggregate in its workers."""
     join = plan.joined
     assert isinstance(join, WindowJoin)
-    # Results with the same group are the same rows, however often it is named.
+    # A key that is named twice does not change the groups.
     keys = tuple(dict.fromkeys(partials.keys))
     time = partials.time
     known = {column.name: column for column in plan.columns if isinstance(column, InputColumn)}
     side = known[time].stream
     reach = join.window.hi if side == 0 else -join.window.lo
-    # Rows of an outer join wait to come out, not to be joined.
+    # Rows of an outer join wait until they can be returned, not to be joined.
     panes = Panes(partials.width, partials.offset, side, reach, plan.waits and not join.preserved)
     rows = plan.operator.output
     measures, read = [], {time, *keys}
@@ -238,7 +238,7 @@ def with_partials(plan: Plan, partials: Partials) -> Plan:
             source, kind = None, pa.int64()
         measures.append(Measure(measure_name(at), wanted.kind, source, _type(wanted, kind, rows.field(time).type)))
     inner = plan.operator
-    if isinstance(inner, WindowJoin):  # pairs have no more than the aggregate reads
+    if isinstance(inner, WindowJoin):  # pairs have only the columns that the aggregate reads
         inner = replace(inner, columns=tuple(column for column in inner.columns if column.name in read))
     operator = PartialAggregate(inner, time, keys, tuple(measures), panes, tuple(computed.items()))
     kind = operator.output.field(PANE).type

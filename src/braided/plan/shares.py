@@ -1,4 +1,4 @@
-"""Processors shared out among the stages of a query by what each has taken: StreamCloud's instantiator (III.G)."""
+"""Divide processors among the stages of a query by their measured cost: StreamCloud's instantiator (III.G)."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Cost:
-    """What a stage has taken so far: milliseconds of its batches, and the rows that it read."""
+    """The cost of a stage so far: milliseconds of its batches, and the rows that it read."""
 
     ms: float = 0.0
     rows: int = 0
 
     @property
     def us_per_row(self) -> float:
-        """Microseconds for a row."""
+        """Microseconds per row."""
         return 1000 * self.ms / self.rows if self.rows else 0.0
 
 
 def shares_of(names: Sequence[str], processors: int, costs: Mapping[str, Cost]) -> dict[str, int]:
-    """Return how many partitions each stage gets: in proportion to what it takes, at least one, all together.
+    """Return how many partitions each stage gets: in proportion to its cost, at least one, `processors` in total.
 
     >>> shares_of(["1-where", "2-join"], 8, {"1-where": Cost(100, 10), "2-join": Cost(700, 10)})
     {'1-where': 1, '2-join': 7}

@@ -1,4 +1,4 @@
-"""A query cut into stages, each a Spark query of its own: StreamCloud's three ways to lay a query out (III.A).
+"""Split a query into stages, each a separate Spark query, by one of StreamCloud's three strategies (III.A).
 
 ```
  where -> join -> where -> join -> aggregate -> select
@@ -8,8 +8,8 @@
  "subquery"   [where] [join   where] [join   aggregate   select]
 ```
 
-A subquery is a stateful step with the stateless ones after it; stateless steps before the first stateful one are one of
-their own. An aggregate that begins in a join's workers is part of the join.
+A subquery is a stateful step with the stateless steps after it. The stateless steps before the first stateful one are a
+separate subquery. An aggregate that begins in a join's workers is part of the join.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STEPS = {"filter": "where", "project": "select", "row_windows": "aggregate"}
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of a query, as a plan: what its `inputs` write are its sources after those of the whole query."""
+    """A part of a query, as a plan. Its sources are those of the whole query, then the results of its `inputs`."""
 
     name: str
     steps: tuple[str, ...]
@@ -38,9 +38,9 @@ class Stage:
 
 
 def split(root: Node, sources: int, strategy: Strategy, is_lateness_learned: Callable[[Operator], bool]) -> list[Stage]:
-    """Return the stages of a plan with so many sources, each after those that it reads."""
+    """Return the stages of a plan with this number of sources, each stage after its inputs."""
     if strategy not in get_args(Strategy):
-        raise OptionError(f"strategy={strategy!r}: write {', '.join(map(repr, get_args(Strategy)))}")
+        raise OptionError(f"strategy={strategy!r}: unknown value; write {', '.join(map(repr, get_args(Strategy)))}")
     splitter = _Splitter(sources, strategy, is_lateness_learned)
     splitter.stage(root)
     return splitter.stages
@@ -57,7 +57,7 @@ class _Splitter:
         self.stages: list[Stage] = []
 
     def stage(self, node: Node) -> Stage:
-        """Return the stage that ends with a node; what is read twice is made once."""
+        """Return the stage that ends with a node; a node that is read twice has only one stage."""
         known = next((stage for other, stage in self._known if other == node), None)
         if known is not None:
             return known
@@ -71,7 +71,7 @@ class _Splitter:
         return stage
 
     def _inside(self, node: Node, inputs: list[Stage], steps: list[str]) -> Node:
-        """Return a node over sources of its own stage; the stages that it reads are added to `inputs`."""
+        """Return a node over the sources of its stage, and add the stages that it reads to `inputs`."""
         if isinstance(node, Source):
             return node
         below = [self._input(node, child, inputs, steps) for child in node.inputs]
@@ -102,14 +102,14 @@ class _Splitter:
         return len(node.inputs) > 1 and any(below.stateful for below in child.walk())
 
     def _check_stated(self, child: Node) -> None:
-        """Refuse to let Spark close windows by results whose lateness is learned: it would drop rows silently."""
+        """Raise if Spark would close windows over results with a learned lateness: it would silently drop rows."""
         if not isinstance(child, Operator) or not isinstance(child.spec, JoinSpec | AsofSpec):
             return
         if self._is_lateness_learned(child):
             raise OptionError(
-                "strategy: the aggregate after a join needs to know how late the join's rows may be; give the join a "
-                "lateness= for both streams, '0 seconds' for the result of another join, or deploy it as a 'query' or "
-                "by 'subquery'"
+                "strategy: the aggregate after a join needs a fixed lateness of the join's rows; set lateness= of the "
+                "join for both streams ('0 seconds' for the result of another join), or deploy with the strategy "
+                "'query' or 'subquery'"
             )
 
 
@@ -125,7 +125,7 @@ def _check_times(child: Node) -> None:
 
 
 def _is_join(node: Node) -> bool:
-    """Whether a node is a join, with conditions that move into it."""
+    """Whether a node is a join, possibly with conditions that move into it."""
     while isinstance(node, Filter):
         node = node.input
     return isinstance(node, Operator) and isinstance(node.spec, JoinSpec)

@@ -1,4 +1,4 @@
-"""The values of an aggregate: what each is of, where it is a plain aggregate that workers can begin."""
+"""The values of an aggregate: the argument of each, if it is a plain aggregate that workers can begin."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ KINDS: dict[type[exp.Expression], Total] = {
 
 @dataclass(frozen=True)
 class Value:
-    """One value of each group: an expression as it was written and, where it is a plain aggregate, of what."""
+    """One value of each group: the expression of the user and, if it is a plain aggregate, its argument."""
 
     name: str
     text: str
     kind: Total | None
     of: str | exp.Expression | None
-    """The column, or an expression of columns, that it is of; None for the rows themselves."""
+    """The argument: a column or an expression of columns; None for the rows themselves."""
     problem: str | None = None
-    """Why it is no plain aggregate, where it only looks like one."""
+    """Why it is not a plain aggregate although it looks like one."""
 
 
 def parse_value(name: str, text: object) -> Value:
-    """Return a value as it is written, checked as far as it can be without the columns.
+    """Parse a value and check it, except for its columns.
 
     >>> value = parse_value("n", "count(*) FILTER (WHERE x > 1)")
     >>> value.kind, value.of.sql()
@@ -56,13 +56,13 @@ def parse_value(name: str, text: object) -> Value:
         tree = sqlglot.parse_one(text, dialect=Braided)
     except SqlglotError as error:
         raise OptionError(
-            f"{name}={text!r}: does not parse; write an aggregate such as 'count(*)' or 'avg(duration)'"
+            f"{name}={text!r}: cannot be parsed; write an aggregate such as 'count(*)' or 'avg(duration)'"
         ) from error
     if tree.find(exp.Query):
-        raise OptionError(f"{name}={text!r}: a subquery is no aggregate; join with its result before")
+        raise OptionError(f"{name}={text!r}: a subquery is not an aggregate; join with its result before")
     called = tree.find(exp.Anonymous, exp.AnonymousAggFunc, exp.Any)
     if tree.find(exp.AggFunc) is None and called is None:
-        raise OptionError(f"{name}={text!r}: is no aggregate; write for example 'max({text})', or add it to by=")
+        raise OptionError(f"{name}={text!r}: not an aggregate; write for example 'max({text})', or add it to by=")
     tree = _without_filter(tree)
     kind = KINDS.get(type(tree))
     plain = kind is not None and not tree.expressions
@@ -76,7 +76,7 @@ def parse_value(name: str, text: object) -> Value:
 
 
 def _without_filter(tree: exp.Expression) -> exp.Expression:
-    """Return an aggregate with FILTER as one of what the filter leaves, and of nulls, where that is the same."""
+    """Return an aggregate with FILTER as an aggregate of a CASE expression, if both are the same."""
     if isinstance(tree, exp.CountIf) and not isinstance(tree.this, exp.Distinct):
         return exp.Count(this=exp.Case(ifs=[exp.If(this=tree.this.copy(), true=exp.Literal.number(1))]))
     if not isinstance(tree, exp.Filter):
@@ -91,7 +91,7 @@ def _without_filter(tree: exp.Expression) -> exp.Expression:
 
 
 def _is_computed(argument: exp.Expression | None) -> bool:
-    """Whether it is an expression of columns of one row."""
+    """Whether an argument is an expression of columns of one row."""
     if argument is None or argument.find(exp.AggFunc, exp.Distinct, exp.Star, exp.Anonymous, exp.Window):
         return False
     columns = list(argument.find_all(exp.Column))
@@ -99,24 +99,26 @@ def _is_computed(argument: exp.Expression | None) -> bool:
 
 
 def _problem(tree: exp.Expression, kind: Total | None) -> str | None:
-    """Return what keeps an expression from being a plain aggregate; None where it is one that is not known here."""
+    """Return why an expression is not a plain aggregate; None if it is an aggregate that is not known here."""
     known = sorted(set(KINDS.values()))
     if isinstance(tree, exp.Alias):
-        return "the option is its name; leave the name in the text out"
+        return "the name of the option is the name of the value; omit the alias in the text"
     if isinstance(tree, exp.Any):
         return "no such aggregate; did you mean bool_or?"
     if isinstance(tree, exp.Anonymous):
         close = difflib.get_close_matches(str(tree.this).lower(), known, n=1, cutoff=0.7)
-        return "no such aggregate; " + (f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}")
+        return "no such aggregate; " + (
+            f"did you mean {close[0]}?" if close else f"the aggregates are {', '.join(known)}"
+        )
     if isinstance(tree, exp.IgnoreNulls | exp.RespectNulls):
-        return "first and last see nulls too; leave them out before the join"
+        return "first and last include nulls; filter nulls before the join"
     if kind is None:
-        return None if isinstance(tree, exp.AggFunc) else "more than an aggregate; compute with its value afterwards"
+        return None if isinstance(tree, exp.AggFunc) else "more than one aggregate; compute with its value afterwards"
     argument = tree.this
     if argument is None or isinstance(argument, exp.Star):
-        return f"of no column; write {kind} and a column in brackets"
+        return f"no column; write {kind} and a column in brackets"
     if tree.expressions or isinstance(argument, exp.Distinct):
-        return f"of more than one column, or of distinct values; write {kind} and one column in brackets"
+        return f"more than one column, or distinct values; write {kind} and one column in brackets"
     if argument.find(exp.AggFunc):
-        return "an aggregate inside another; aggregate twice"
-    return "of more than columns; compute it in the streams, before the join"
+        return "an aggregate inside another one; aggregate twice"
+    return "the argument is not computed from columns alone; compute it in the streams, before the join"

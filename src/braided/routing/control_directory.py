@@ -32,7 +32,7 @@ _FORMAT = 1
 
 
 class ControlDir:
-    """One join's control directory, by path or fsspec URL. Only its location is pickled; each process opens it anew."""
+    """One join's control directory, by path or fsspec URL. Only its location is pickled, and each process opens it."""
 
     def __init__(self, location: str) -> None:
         self.location = location

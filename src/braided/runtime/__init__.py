@@ -1,1 +1,1 @@
-"""The contract of an operator, and the halves of a batch that no runtime does differently."""
+"""The contract of an operator, and the router's and the worker's part of a batch, the same on all runtimes."""

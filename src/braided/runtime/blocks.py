@@ -1,7 +1,7 @@
-"""The blocks of a worker's state: written under a number, read back through the store, which verifies them.
+"""The blocks of a worker's state: written under a number, and read through the store, which verifies them.
 
-A number is never used again. A failed attempt may have left other bytes under it, and a store may be damaged: the
-bookkeeping has one name of each block, which says what its bytes are, and nothing else is believed.
+A number is never used again. A failed attempt may have left other bytes under it, or a store may be damaged. Therefore
+the bookkeeping has the name of each block, which contains a digest of its bytes, and only these bytes are accepted.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from braided.errors import StateError
 from braided.runtime.store import BlockStore, Derive, UnusableBlockError
 
 BLOCK_BYTES = 16 << 20
-"""Blocks are at most about this large: a state store holds each of them in memory."""
+"""The approximate maximum size of a block: a state store has each of them in memory."""
 RESTORE = "restore the checkpoint from a copy, or start with a new one"
 
 
 class Stored(NamedTuple):
-    """A block as it was written; what an operator's state remembers of it."""
+    """The number and the size of a written block, which an operator keeps in its state."""
 
     number: int
     bytes: int
@@ -30,8 +30,8 @@ class Stored(NamedTuple):
 class Blocks:
     """Reads and writes the blocks of one worker in one batch.
 
-    known : part of the worker's bookkeeping, changed here: the next number, and the name of each block in the store.
-    reads, cached : how many blocks were read, and how many of them were at hand.
+    known : a part of the worker's bookkeeping that is changed here: the next number, and the name of each block.
+    reads, cached : how many blocks were read, and how many of these were in the cache.
     """
 
     def __init__(self, store: BlockStore, worker: int, known: dict[str, int | str]) -> None:
@@ -42,9 +42,9 @@ class Blocks:
     def write(
         self, content: bytes | pa.Buffer, beside: Sequence[pa.Buffer] = (), kind: str = "", file: Path | None = None
     ) -> Stored:
-        """Store a block. `beside` is derived from its content; `kind` says how it was derived.
+        """Store a block. `beside` has indexes that were derived from its content; `kind` is their kind.
 
-        file : a file that has the content already, which the store may adopt.
+        file : a file that has the content already; the store may adopt it.
         """
         number = int(self._known.get("next", 0))
         buffer = content if isinstance(content, pa.Buffer) else pa.py_buffer(content)
@@ -52,7 +52,7 @@ class Blocks:
         return Stored(number, buffer.size)
 
     def read(self, number: int, derive: Derive = lambda _: ()) -> list[pa.Buffer]:
-        """Return a block's content and what is beside it: as it is at hand, or read, verified and derived again."""
+        """Return a block's content and its indexes: from the cache, or read, verified and derived again."""
         try:
             buffers, at_hand = self._store.get(number, str(self._known[str(number)]), derive)
         except UnusableBlockError as error:
@@ -67,7 +67,7 @@ class Blocks:
 
 
 def parts_of(rows: pa.RecordBatch, most: int) -> Iterator[tuple[int, int]]:
-    """Yield (start, stop) of parts of about `most` bytes and not much more, however rows differ in size.
+    """Yield (start, stop) of parts of about `most` bytes, and not much more even if rows have different sizes.
 
     >>> list(parts_of(pa.record_batch({"a": [1, 2, 3, 4]}), 16))
     [(0, 2), (2, 4)]

@@ -1,8 +1,8 @@
-"""A worker's bookkeeping: whole or refused, of these options or refused, and with it every block as it was written.
+"""A worker's bookkeeping. It is refused if it is damaged, or if it was written with other options.
 
 ```
  bookkeeping  "braided", format, digest, then JSON: options, counts, the state of the operator, digests of the blocks
- blocks       as the operator wrote them; `braided.runtime.blocks` gives them back, or says that they are damaged
+ blocks       as the operator wrote them; `braided.runtime.blocks` returns them, or reports that they are damaged
 ```
 """
 
@@ -24,27 +24,27 @@ from braided.runtime.contract import Json, TimedStreams
 from braided.runtime.router import FORMAT
 
 _HEAD = re.compile(rb"braided (\d{1,9}) ([0-9a-f]{32})\n")
-# Options that give stored state no meaning: they may change from one start to the next.
+# Options that do not affect the meaning of stored state; they may change from one start to the next.
 _FREE = ("idle",)
 _NAMES = {"adaptive": "adaptive (control=)"}
 _DURATIONS = ("lateness", "between", "within")
 
 
 def write_bookkeeping(bookkeeping: Json) -> bytes:
-    """Return the bookkeeping as it is stored: a line with the format and a digest, then JSON."""
+    """Return the stored form of the bookkeeping: a line with the format and a digest, then JSON."""
     body = json.dumps(bookkeeping, separators=(",", ":")).encode()
     return b"braided %d %s\n%s" % (FORMAT, _digest(FORMAT, body), body)
 
 
 def read_bookkeeping(content: bytes) -> Json:
-    """Return the bookkeeping of a worker, if it is whole and of this version's format."""
+    """Read the bookkeeping of a worker; raise if it is damaged or of another format."""
     head = _HEAD.match(content)
     body = content[head.end() :] if head else b""
     if head is None or head[2] != _digest(int(head[1]), body):
         raise StateError(f"the bookkeeping in the state of a worker is damaged; {RESTORE}")
     if int(head[1]) != FORMAT:
         raise StateError(
-            f"the checkpoint has state format {int(head[1])}, this version of braided writes {FORMAT}; "
+            f"the checkpoint has state format {int(head[1])}, but this version of braided writes {FORMAT}; "
             "start with a new checkpoint"
         )
     bookkeeping: Json = json.loads(body)
@@ -52,7 +52,7 @@ def read_bookkeeping(content: bytes) -> Json:
 
 
 def write_inputs(operator: TimedStreams) -> list[list[str]]:
-    """Return the schema and the time column of each input, for those who have no operator (`braided.inspection`)."""
+    """Return the schema and the time column of each input, for readers without the operator (`braided.inspection`)."""
     schemas = (base64.b64encode(schema.remove_metadata().serialize()).decode() for schema in operator.inputs)
     return [[schema, time] for schema, time in zip(schemas, operator.times, strict=True)]
 
@@ -67,7 +67,7 @@ def _digest(format_: int, body: bytes) -> bytes:
 
 
 def check_options(stored: Json, now: Json) -> None:
-    """Refuse options that give stored state another meaning, each by its name."""
+    """Raise if options changed that affect the meaning of stored state; the message names each of them."""
     # Compare them as JSON: a tuple in the options comes back as a list.
     changed = list(_changes(stored, json.loads(json.dumps(now))))
     if changed:
@@ -81,7 +81,7 @@ def check_options(stored: Json, now: Json) -> None:
 
 
 def lasting(options: Json) -> Json:
-    """Return the options that stay the same as long as a checkpoint lives."""
+    """Return the options that never change during the life of a checkpoint."""
     return {
         name: [lasting(part) for part in value] if _is_parts(value) else value
         for name, value in options.items()
@@ -90,7 +90,7 @@ def lasting(options: Json) -> Json:
 
 
 def _changes(stored: Json, now: Json, of: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield the name, the old and the new value of each option that gives stored state another meaning."""
+    """Yield the name, the old and the new value of each changed option that affects the meaning of stored state."""
     for name in sorted({*stored, *now}):
         old, new = stored.get(name), now.get(name)
         if old == new or name in _FREE or (name == "lateness" and _only_longer(old, new)):
@@ -107,7 +107,7 @@ def _is_parts(value: Any) -> TypeGuard[list[Json]]:
 
 
 def _only_longer(old: Any, new: Any) -> bool:
-    """Whether rows are kept for longer than before, which takes nothing from what is stored."""
+    """Whether rows are stored for longer than before, which is compatible with the stored state."""
     if not isinstance(old, list) or not isinstance(new, list):
         return False
     return len(old) == len(new) and all(

@@ -1,7 +1,7 @@
-"""Files of buffers that are mapped into memory, written whole and checked before they are used.
+"""Files of buffers that are mapped into memory, written atomically and verified before they are used.
 
-A disk that was full, a host that lost power and a hand that slipped leave files that are not what was written. Each has
-a checksum over all of it and a label, which a process checks once, and again if the file was written to since:
+After a full disk, a power failure or a mistake, a file may not be what was written. So each file has a checksum over
+its content and a label, which a process checks once, and again if the file was changed since:
 
 ```
  | magic, checksum, count, size of each buffer | buffer | buffer | ...     each padded to 64 bytes
@@ -37,7 +37,7 @@ UInt64s = npt.NDArray[np.uint64]
 
 
 def seal(buffers: Sequence[pa.Buffer], label: str = "") -> pa.Buffer:
-    """Return what a file of these buffers begins with: magic, checksum, count and sizes."""
+    """Return the header of a file of these buffers: magic, checksum, count and sizes."""
     sizes = np.array([len(buffers), *(buffer.size for buffer in buffers)], np.uint64).tobytes()
     total = np.uint64(0)
     for part in (pa.py_buffer(hashlib.sha256(label.encode()).digest()), pa.py_buffer(sizes), *buffers):
@@ -56,12 +56,12 @@ def checksum_in(header: pa.Buffer) -> int:
 
 
 def size_of(buffers: Sequence[pa.Buffer]) -> int:
-    """Return how large a file of these buffers is."""
+    """Return the size of a file of these buffers."""
     return _bounds([buffer.size for buffer in buffers])[-1]
 
 
 def write_file(path: Path, header: pa.Buffer, buffers: Sequence[pa.Buffer]) -> None:
-    """Write a file of buffers under another name, and rename it: what is at the path is complete."""
+    """Write a file of buffers under another name, and rename it, so that the file at the path is complete."""
     temporary = _temporary(path)
     try:
         with temporary.open("wb") as file:
@@ -76,14 +76,14 @@ def write_file(path: Path, header: pa.Buffer, buffers: Sequence[pa.Buffer]) -> N
 
 
 def link_file(source: Path, path: Path) -> bool:
-    """Give a file a second name, over any file that has it; False where the file system cannot, or it is missing."""
+    """Give a file a second name, and replace any file of that name; False if this fails or the file is missing."""
     temporary = _temporary(path)
     try:
         os.link(source, temporary)
     except OSError:
         return False
     temporary.replace(path)
-    with contextlib.suppress(FileNotFoundError):  # where both are names of one file already, renaming does nothing
+    with contextlib.suppress(FileNotFoundError):  # if both are names of the same file, renaming does nothing
         temporary.unlink()
     return True
 
@@ -93,9 +93,9 @@ def _temporary(path: Path) -> Path:
 
 
 def map_file(path: Path, label: str = "") -> tuple[list[pa.Buffer], pa.Buffer, bool] | None:
-    """Return the buffers in a file, its header, and whether it was checked before; None if it is not what was written.
+    """Return the buffers in a file, its header, and whether it was verified before; None if the file is damaged.
 
-    Raises OSError where there is no such file, or the process has no addresses or open files left.
+    Raises OSError if there is no such file, or if the process has no addresses or open files left.
     """
     info = path.lstat()
     if not stat.S_ISREG(info.st_mode) or info.st_size < ALIGN or info.st_size % ALIGN:
@@ -106,13 +106,13 @@ def map_file(path: Path, label: str = "") -> tuple[list[pa.Buffer], pa.Buffer, b
     if content.size != info.st_size or buffers is None:
         return None
     header = content.slice(0, 8 * (_HEADER_WORDS + len(buffers)))
-    # The time of access says how recently a file was used, so that the time of writing says whether it changed.
+    # The time of access is set when a file is used, so the time of writing shows whether it was changed.
     key, identity = f"{path}\0{label}", (info.st_ino, info.st_size, info.st_mtime_ns)
     known = _checked.get(key) == identity
     if not known:
         if not header.equals(seal(buffers, label)):
             return None
-        # A file system's clock may tick a few times a second: a write in the same tick would not show.
+        # The clock of a file system may have only a few ticks per second; a write in the same tick would not be seen.
         if time.time_ns() - info.st_mtime_ns > _SETTLED_NS:
             if len(_checked) >= _MOST_CHECKED:
                 _checked.clear()
@@ -121,7 +121,7 @@ def map_file(path: Path, label: str = "") -> tuple[list[pa.Buffer], pa.Buffer, b
 
 
 def _buffers(content: pa.Buffer) -> list[pa.Buffer] | None:
-    """Return the parts of a file that its header names, None if the sizes do not add up."""
+    """Return the buffers of a file by its header; None if the sizes do not add up."""
     words = np.frombuffer(content, np.uint64)
     if int(words[0]) != _MAGIC:
         return None
@@ -134,7 +134,7 @@ def _buffers(content: pa.Buffer) -> list[pa.Buffer] | None:
 
 
 def _bounds(sizes: list[int]) -> list[int]:
-    """Return where each buffer of a file starts, and where the file ends."""
+    """Return the start of each buffer of a file, and the end of the file."""
     return list(accumulate(map(_aligned, sizes), initial=_aligned(8 * (_HEADER_WORDS + len(sizes)))))
 
 
@@ -144,9 +144,9 @@ def _aligned(size: int) -> int:
 
 @compiled
 def checksum(words: UInt64s, seed: np.uint64) -> np.uint64:
-    """Fold words into one: each step is a bijection of the word, so that no change of a single one goes unseen.
+    """Mix words into one: each step is a bijection of the word, so every change of a single word is detected.
 
-    Four lanes let the processor multiply while it loads: 11 GB/s, where sha256 reaches 1.7 and crc32 2.3.
+    With four lanes the processor can multiply while it loads: 11 GB/s; sha256 has 1.7 and crc32 2.3.
     """
     by, shift = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
     a, b, c, d = seed, seed ^ np.uint64(1), seed ^ np.uint64(2), seed ^ np.uint64(3)

@@ -1,8 +1,8 @@
-"""Decoded runs shared by the Python processes of a host, as memory-mapped files named by their content.
+"""A cache of decoded runs for all Python processes of a host: memory-mapped files that are named by their content.
 
-Spark hands a state partition now to one Python process, now to another: a dictionary in each would miss
-half the time and hold everything twice. A name that exists is complete (`braided.runtime.buffer_file`).
-The directory belongs to the user alone; if it does not, there is no cache.
+Spark gives a state partition to different Python processes over time. A dictionary in each process would miss half of
+the time, and would store everything twice. A file that exists is complete (`braided.runtime.buffer_file`). Only this
+user may have access to the directory; otherwise there is no cache.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def host_cache() -> FileCache:
 
 
 class FileCache:
-    """A bounded directory of blocks; the files used least recently go first.
+    """A bounded directory of blocks; the least recently used files are deleted first.
 
-    Checking a file takes 2 ms for 16 MB. A process does it once, and again if the file was written to since.
+    Verifying a file takes 2 ms for 16 MB. A process does it once, and again if the file was changed since.
     """
 
     def __init__(self, root: Path, limit: int) -> None:
@@ -46,7 +46,7 @@ class FileCache:
         self._usable = limit > 0 and _private_directory(root)
 
     def get(self, name: str) -> list[pa.Buffer] | None:
-        """See `Cache`. A file that is not what was written is deleted, and a miss."""
+        """See `Cache`. A damaged file is deleted, and counts as a miss."""
         if not self._usable:
             return None
         path = self._root / name
@@ -54,7 +54,7 @@ class FileCache:
             mapped = map_file(path, name)
         except PermissionError:
             mapped = None
-        except OSError:  # not there, or the process is short of addresses (`spark.executor.pyspark.memory`) or files
+        except OSError:  # missing, or the process has too few addresses (`spark.executor.pyspark.memory`) or open files
             return None
         if mapped is None:
             self.drop(name)
@@ -64,7 +64,7 @@ class FileCache:
         return mapped[0]
 
     def put(self, name: str, buffers: list[pa.Buffer]) -> None:
-        """See `Cache`. A full disk only means that nothing is kept."""
+        """See `Cache`. If the disk is full, the block is not cached."""
         size = size_of(buffers)
         path = self._root / name
         if not self._usable or size > self._limit // 2 or os.path.lexists(path):
@@ -85,7 +85,7 @@ class FileCache:
                 (self._root / name).rmdir()
 
     def prune(self) -> None:
-        """Delete stale files, then the least recently used until the bound holds."""
+        """Delete stale files, then the least recently used ones until the cache is within its bound."""
         if not self._usable:
             return
         files = []
@@ -104,7 +104,7 @@ class FileCache:
 
 
 def _private_directory(root: Path) -> bool:
-    """Create the directory for this user alone; False if it is somebody else's or open to others."""
+    """Create the directory for this user only; False if it belongs to another user or is open to others."""
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         info = root.lstat()

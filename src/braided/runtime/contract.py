@@ -1,7 +1,7 @@
-"""What an operator is: a deterministic function of its input and state, with no Spark in it.
+"""The contract of an operator: a deterministic function of its input and state, without Spark.
 
-A router admits rows of one input and names each row's worker; a worker turns its state and the blocks of
-one batch into results and a new state. Both runtimes, Spark and local, drive the same objects.
+A router admits rows of one input and chooses each row's worker; a worker makes results and a new state from its state
+and the blocks of one batch. Both runtimes, Spark and local, use the same objects.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ __all__ = [
 
 
 def stream_labels(inputs: int) -> tuple[str, ...]:
-    """Return what reports call the inputs of an operator."""
+    """Return the names of an operator's inputs in reports."""
     return ("left", "right") if inputs == 2 else tuple(f"stream {number + 1}" for number in range(inputs))
 
 
 @dataclass
 class Admitted:
-    """The rows of a piece of input that the operator wants, where they go, and the time of each."""
+    """The rows of a piece of input that the operator needs, their routes, and the time of each."""
 
     rows: pa.RecordBatch
     routes: Routes
@@ -60,7 +60,7 @@ class Admitted:
 
 @dataclass(frozen=True)
 class BlockFile:
-    """A file that has some rows and nothing else, as they crossed the shuffle: the rows, their bytes and its path."""
+    """A file with exactly the rows of a block, as sent through the shuffle: the rows, their bytes and its path."""
 
     rows: pa.RecordBatch
     content: pa.Buffer
@@ -69,15 +69,15 @@ class BlockFile:
 
 @dataclass(frozen=True)
 class Block:
-    """Rows of one input for one worker: counted here, then late within their router task, then further copies.
+    """Rows of one input for one worker: on-time rows, then rows late within their router task, then further copies.
 
     ```
      [ on time ......... | late ... | copies counted elsewhere ... ]
     ```
 
-    Rows of a block that is not `stored` only probe, and none of them is counted. `tags` holds each row's grid. Rows of
-    a block that is not `timed` have no time: only an operator that `keeps_untimed` gets some. Where the rows crossed
-    the shuffle in a file, `file` is that one; of a block with other rows by now it says nothing.
+    Rows of a block that is not `stored` only probe, and none of them is counted. `tags` has the grid of each row. Rows
+    of a block that is not `timed` have no time; only an operator that `keeps_untimed` gets such blocks. If the rows
+    were sent through the shuffle in a file, `file` is this file; it does not apply if `rows` was changed since.
     """
 
     side: int
@@ -91,21 +91,21 @@ class Block:
 
     @property
     def own_file(self) -> BlockFile | None:
-        """The file with the rows of this block, just so, and without tags; None where there is none."""
+        """The file with exactly the rows of this block, without tags; None if there is none."""
         return self.file if self.file is not None and self.file.rows is self.rows and self.tags is None else None
 
     @property
     def on_time(self) -> int:
-        """How many rows, from the first, are counted here and were not late within their task."""
+        """The number of leading rows that are counted here and were not late within their task."""
         return self.rows.num_rows - self.late - self.copies if self.stored else 0
 
 
 @dataclass
 class Work:
-    """Everything one worker gets in one batch; blocks are in an order that every re-run repeats.
+    """The input of one worker in one batch; the order of blocks is the same in every re-run.
 
-    Where `watched`, a controller wants to know the load in detail. Where `final`, no batch comes after this one.
-    `moment` is when the batch ran, in microseconds, the same for every re-run; None where the operator does not ask.
+    If `watched`, a controller needs the load in detail. If `final`, this is the last batch. `moment` is when the batch
+    ran, in microseconds, the same in every re-run; None if the operator does not need it.
     """
 
     worker: int
@@ -118,7 +118,7 @@ class Work:
 
 @dataclass
 class Outcome:
-    """A worker's new state and what its report says: counts of this batch, levels after it, and its load in detail."""
+    """A worker's new state, and the values for its report: counts of this batch, levels after it, and its load."""
 
     state: Json
     load: Json = field(default_factory=dict)
@@ -126,11 +126,11 @@ class Outcome:
     levels: dict[str, int] = field(default_factory=dict)
     streams: list[Json] = field(default_factory=list)
     recall: list[list[float]] | None = None
-    """The sums from which recall is estimated, in total and recently, for operators that lose results."""
+    """The sums for estimating recall, in total and for recent rows, for operators that lose results."""
     progress: Sequence[Progress] | None = None
-    """Of the times that results take from each input, how far they have come; None where nothing can be promised."""
+    """For each input, the progress of the times that results take from it; None if nothing can be promised."""
     detectors: list[Json] | None = None
-    """What a hierarchy of detectors says of each of them."""
+    """The report of each detector of a hierarchy."""
 
 
 class TimedStreams(Protocol):
@@ -150,7 +150,7 @@ class TimedStreams(Protocol):
 
     @property
     def idle(self) -> int | None:
-        """After how many microseconds of silence an input holds the others back no longer; None: never."""
+        """After how many microseconds of silence other inputs do not wait for an input any longer; None means never."""
 
 
 class Operator(TimedStreams, Protocol):
@@ -162,30 +162,30 @@ class Operator(TimedStreams, Protocol):
 
     @property
     def options(self) -> Json:
-        """Everything that gives stored state its meaning, as plain JSON; a checkpoint accepts no other."""
+        """All options that affect the meaning of stored state, as plain JSON; a checkpoint accepts no others."""
 
     def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
-        """Choose the rows to keep and where they go. Rows with a null time are not among them."""
+        """Choose the rows to keep, and route them. Rows with a null time are not passed."""
 
     def label(self, side: int, row: pa.RecordBatch) -> str:
-        """Return a row's key as people would write it."""
+        """Return a row's key as text for people."""
 
     def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
-        """Yield results in pieces of bounded size, write blocks, return the new state."""
+        """Yield results in pieces of bounded size, write blocks, and return the new state."""
 
 
 def keeps_untimed(operator: Operator, side: int) -> bool:
-    """Whether the rows of an input that have no time go to a worker, where all operators else have them dropped.
+    """Whether rows without a time of an input are sent to a worker; for other operators they are dropped.
 
-    An operator that must give such rows back, as a left join must, has `untimed`, the numbers of those inputs. It gets
-    them in blocks of their own, on any worker; they are counted as rows with a null time in any case.
+    An operator that must return such rows, for example a left join, has `untimed`, the numbers of these inputs. It gets
+    them in separate blocks, on any worker. In any case they are counted as rows with a null time.
     """
     return side in getattr(operator, "untimed", ())
 
 
 def stores_by_hash(operator: Operator) -> bool:
-    """Whether an operator stores its rows sorted by (key hash, time): then routers sort large blocks so.
+    """Whether an operator stores its rows sorted by (key hash, time), so that routers sort large blocks in this order.
 
-    Such an operator has `by_hash`, and says in `Admitted` the hash of each row as its runs have it.
+    Such an operator has `by_hash`, and returns in `Admitted` the same hashes as in its runs.
     """
     return bool(getattr(operator, "by_hash", False))

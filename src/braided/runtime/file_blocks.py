@@ -1,36 +1,36 @@
-"""Blocks of state as immutable files in the checkpoint: written once, mapped into memory, and their own cache.
+"""Blocks of state as immutable files in the checkpoint: written once, mapped into memory, without another cache.
 
 ```
  <checkpoint>/braided/state/<operator>/<worker>/<batch>-<number>-<checksum>
 ```
 
 The bookkeeping is in Spark's state store, which has a version of it for every batch. It lists the live files (`blocks`)
-and those that were dropped, each with the batch that dropped it (`dropped`). A file is complete before a bookkeeping
-names it, and a task that runs again writes the same bytes under the same name.
+and the dropped files, each with the batch that dropped it (`dropped`). A file is complete before a bookkeeping names
+it, and a task that runs again writes the same bytes under the same name.
 
-**What may be deleted in batch N.** Spark retains the logs of R batches, so the oldest batch that may run again while N
-runs is N - 1 - R, and it loads the version that batch L = N - 2 - R left. So in batch N may be deleted
+**What may be deleted in batch N.** Spark retains the logs of R batches. So the oldest batch that may run again during
+batch N is N - 1 - R, and it loads the version that batch L = N - 2 - R wrote. Therefore batch N may delete
 
 * a file that was dropped in a batch before L: no version from L on has it among its live files;
-* a file that was born before L and that is neither live nor dropped: an attempt wrote it that never committed. (A
-  file that any version from L on names and that was born before L is live, or was dropped since.)
+* a file that was written before L and is neither live nor dropped: it is from an attempt that never committed. (A file
+  from before L that a version from L on names is live, or was dropped since.)
 
-Both are judged by the bookkeeping that was *loaded*, never by the one that is being written, and nothing is deleted by
-its age. So it holds for retries, for a task that runs twice at the same time, for a rollback to any version that Spark
-retains, and for a driver that should have ended: it may delete only what was of no use to anybody before its own batch.
+Both are decided by the *loaded* bookkeeping, never by the one that is being written, and never by the age of a file. So
+the rule is correct for retries, for a task that runs twice at the same time, for a rollback to any version that Spark
+retains, and for an old driver that still runs: it can delete only files that no version needed before its own batch.
 
-**Adopted files.** A block of a router that is stored as it came (`braided.runtime.shuffle_files`) gets a second name
-here, by a hard link, so that its bytes are written once; its indexes are in a file `<name>.index` beside it. The rules
-above are about names, and still hold:
+**Adopted files.** If a router's block is stored unchanged (`braided.runtime.shuffle_files`), its file gets a second
+name here, by a hard link, so that its bytes are written only once. Its indexes are in a separate file `<name>.index`.
+The rules above are about names, and are still valid:
 
-* The link has a name of this folder, with the batch, number and checksum that a written file would have. What deletes
-  the router's name, be it the next batch, the end of the run or another driver, takes that name away and not the bytes.
-* No file is ever changed in place: a router or a worker that runs again writes another file and renames it over the
-  name. The bytes that a link leads to are those that the worker verified.
-* The link is there before a bookkeeping names it. A task that runs again links again under the same name. If the
-  router's file is lost meanwhile, or the file system has no links, the content is written: same name, same bytes.
-* An index is derived from the verified content, and belongs to it by the name in its checksum. One that is missing or
-  damaged is computed again, so no version needs it. It is deleted with its file, and if it outlives it, swept.
+* The link has a name in this folder, with the batch, number and checksum that a written file would have. When the
+  router's name is deleted (by the next batch, the end of the run or another driver), the bytes stay.
+* No file is ever changed in place: a router or a worker that runs again writes another file and renames it to the same
+  name. So a link always has the bytes that the worker verified.
+* The link exists before a bookkeeping names it. A task that runs again links again under the same name. If the router's
+  file is lost meanwhile, or the file system has no links, the content is written: same name, same bytes.
+* An index is derived from the verified content, and its checksum contains the name of its file. A missing or damaged
+  index is computed again, so no version needs it. It is deleted with its file, or later by the sweep.
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ from braided.runtime.store import Derive, UnusableBlockError
 from braided.typing import Json
 
 SWEEP_EVERY = 32
-"""A folder is searched for files of attempts that never committed once in so many batches."""
+"""After how many batches a folder is searched for files of attempts that never committed."""
+
 INDEX = ".index"
-"""Ends the names of indexes of adopted files."""
+"""The suffix of the index files of adopted files."""
 _NAME = re.compile(r"\.?(\d{1,19})-\d{1,19}-[0-9a-f]{16}(\.index)?(\.[0-9a-f]+)?")
 
 
@@ -73,7 +74,7 @@ class FileBlocks:
     """The blocks of one worker in one batch, as files. See `BlockStore`."""
 
     def __init__(self, folder: StateFolder, bookkeeping: Json) -> None:
-        """`bookkeeping` is the bookkeeping as it was loaded; from now on its list `dropped` is kept here."""
+        """`bookkeeping` is the loaded bookkeeping; its list `dropped` is updated here."""
         self._folder = folder
         self._path = folder.root / str(bookkeeping.setdefault("home", folder.home)) / str(folder.worker)
         self._live = {str(name) for number, name in bookkeeping["blocks"].items() if number != "next"}
@@ -101,14 +102,14 @@ class FileBlocks:
         return _with_index(path, *map_block(path), derive, keep=True)
 
     def delete(self, number: int, name: str) -> None:
-        """See `BlockStore`. The file stays as long as Spark may go back to a version that has it."""
+        """See `BlockStore`. The file is kept as long as Spark may go back to a version that has it."""
         self._dropped.append([name, self._folder.batch])
 
     def finish(self) -> None:
-        """See `BlockStore`. Every file is complete once it has its name."""
+        """See `BlockStore`. Every file is complete when it has its name."""
 
     def _clean(self) -> None:
-        """Delete what no version that Spark retains has."""
+        """Delete files that no version retained by Spark has."""
         limit = self._folder.batch - self._folder.retained - 2
         known = self._live | {str(name) for name, _ in self._dropped}
         for name in [str(name) for name, batch in self._dropped if int(batch) < limit]:
@@ -126,13 +127,13 @@ class FileBlocks:
 
 
 class FolderReader:
-    """The blocks in a folder, read and never changed. See `BlockStore`."""
+    """The blocks in a folder, read-only. See `BlockStore`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def put(self, number: int, buffers: Sequence[pa.Buffer], kind: str, file: Path | None = None) -> str:
-        """Nothing is stored."""
+        """Not supported."""
         raise NotImplementedError
 
     def get(self, number: int, name: str, derive: Derive) -> tuple[list[pa.Buffer], bool]:
@@ -141,15 +142,15 @@ class FolderReader:
         return _with_index(path, *map_block(path), derive, keep=False)
 
     def delete(self, number: int, name: str) -> None:
-        """Nothing is deleted."""
+        """Not supported."""
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Nothing was stored."""
+        """Do nothing, because nothing was stored."""
 
 
 def block_files(path: Path) -> Iterator[tuple[str, int]]:
-    """Yield the files of a worker's folder, each with the batch that wrote it. Other files are not ours."""
+    """Yield the files of a worker's folder, each with the batch that wrote it; skip other files."""
     with contextlib.suppress(FileNotFoundError):
         for entry in os.scandir(path):
             ours = _NAME.fullmatch(entry.name)
@@ -158,7 +159,7 @@ def block_files(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def map_block(path: Path) -> tuple[list[pa.Buffer], bool]:
-    """Return the content in a file, and its indexes unless it was adopted, verified, and whether they were before.
+    """Return the verified content of a file (and its indexes unless it was adopted), and if it was verified before.
 
     Raises `UnusableBlockError`.
     """
@@ -174,7 +175,7 @@ def map_block(path: Path) -> tuple[list[pa.Buffer], bool]:
 def _with_index(
     path: Path, buffers: list[pa.Buffer], known: bool, derive: Derive, *, keep: bool
 ) -> tuple[list[pa.Buffer], bool]:
-    """Return a content with its indexes; those of an adopted one are computed again where their file is of no use."""
+    """Return a content with its indexes; for an adopted file, compute them again if the index file is not usable."""
     if len(buffers) > 1:
         return buffers, known
     with contextlib.suppress(FileNotFoundError):

@@ -1,8 +1,8 @@
-"""What the workers of an operator leave to other workers, when their number changes between two runs of a query.
+"""The handover of state to other workers when the number of workers changes between two runs of a query.
 
-`braided rescale` writes down the bookkeeping of all workers as the last batch left them. In the first batch after it
-each new worker finds no bookkeeping of its own, or one from before, and takes over its share of what they name. That
-batch may run again, so what they name stays as long as Spark may go back to it: it counts as dropped in that batch.
+`braided rescale` stores the bookkeeping of all workers after the last batch. In the next batch each new worker finds no
+bookkeeping, or one from before the change, and takes over its share of the stored rows. That batch may run again, so
+the old files are kept as long as Spark may go back to it: they count as dropped in that batch.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from braided.runtime.file_blocks import FolderReader, block_files
 
 
 class Rescaling(Protocol):
-    """The last change of the number of workers of a query, as a worker's task sees it."""
+    """The last change of a query's number of workers, for the task of a worker."""
 
     @property
     def generation(self) -> int:
-        """Grows with every change."""
+        """The number of the change; it grows with every change."""
 
     @property
     def batch(self) -> int:
-        """The number of the batch that runs."""
+        """The number of the current batch."""
 
     def read(self, options: Json) -> Handover:
-        """Return what the operator with these options left."""
+        """Return the handover of the operator with these options."""
 
 
 @dataclass(frozen=True)
 class Handover:
     """The bookkeeping of an operator's workers before a change of their number, and the routing before and after.
 
-    generation : grows with every change; the bookkeeping of a worker has that of the last one it has seen.
-    first : the first table for a number of workers.
-    table : the last routing table of the old workers, where it was not the first.
+    generation : the number of the change; a worker's bookkeeping has the number of the last change that it has done.
+    first : a function that returns the first table for a number of workers.
+    table : the last routing table of the old workers, if it was not the first one.
     root : the folder with the state of all operators.
     """
 
@@ -54,13 +54,13 @@ class Handover:
 
     @cached_property
     def old(self) -> RoutingTable:
-        """The table under which rows were stored last."""
+        """The last table under which rows were stored."""
         table = self.first(len(self.records)) if self.table is None else self.table
         known = {tuple(bookkeeping["table"]) for bookkeeping in self.records if bookkeeping["table"] is not None}
         if known - {(table.version, table.digest)}:
             raise StateError(
-                "the routing before `braided rescale` is not the one that the state was stored under; restore the "
-                "checkpoint from a copy, and partition= as it was"
+                "the state was stored under another routing than the one before `braided rescale`; restore the "
+                "checkpoint from a copy, and the old value of partition="
             )
         return table
 
@@ -70,7 +70,7 @@ class Handover:
         return self.first(self.workers)
 
     def states(self) -> Iterator[tuple[Json | None, Blocks]]:
-        """Yield what each old worker remembers, and its blocks."""
+        """Yield the state of each old worker, and its blocks."""
         for bookkeeping in self.records:
             folder = self.root / str(bookkeeping["home"]) / str(bookkeeping["worker"])
             yield (
@@ -79,7 +79,7 @@ class Handover:
             )
 
     def bookkeeping(self, worker: int, batch: int) -> Json:
-        """Return what a new worker begins with, but for its state: totals are the first worker's."""
+        """Return the first bookkeeping of a new worker, without its state; the first worker gets the totals."""
         old = self.records[0]
         counts: dict[str, int] = {}
         for bookkeeping in self.records if worker == 0 else ():
@@ -103,10 +103,10 @@ class Handover:
         }
 
     def _dropped(self, worker: int, batch: int) -> list[list[str | int]]:
-        """Return the files from before that this worker deletes once nobody needs them.
+        """Return the old files that this worker deletes when no version needs them any more.
 
-        Those in its own folder, and in the folders of some workers that there are no more. All are from earlier
-        batches: another attempt at this one may be writing.
+        These are in its own folder, and in the folders of some workers that no longer exist. All are from earlier
+        batches, because another attempt of this batch may be writing.
         """
         own = self.records[worker].get("dropped", []) if worker < len(self.records) else []
         dropped = {str(name): int(since) for name, since in own}

@@ -1,7 +1,7 @@
-"""Parts of a task's input, such as files: rows are in order of arrival within a part, and not from part to part.
+"""The parts of a task's input, such as files: rows are in order of arrival only within a part.
 
-Readers give a task its files by size, and the pieces of a large file in any order. So rows come with a last column
-that has another value for each part, and delays are measured within a part only.
+Readers assign files to tasks by size, and the pieces of a large file in any order. So the last column of the rows has
+a different value for each part, and delays are measured only within a part.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FIELD = pa.field(COLUMN, pa.int64())
 
 
 class Parts:
-    """Takes the column off a task's rows, and keeps where parts begin until somebody asks.
+    """Removes the column from a task's rows, and keeps the positions at which parts begin.
 
     >>> parts = Parts()
     >>> rows = pa.record_batch({"t": [1, 2, 3, 4], COLUMN: [7, 7, 8, 8]})
@@ -32,7 +32,7 @@ class Parts:
         self._part: int | None = None
 
     def take(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches without the column; those that have none as they are."""
+        """Yield the batches without the column; batches that do not have it are not changed."""
         for batch in batches:
             first, self._rows = self._rows, self._rows + batch.num_rows
             if batch.schema.names[-1:] != [COLUMN]:
@@ -49,7 +49,7 @@ class Parts:
         self._part = int(part[-1])
 
     def starts(self, rows: int) -> npt.NDArray[np.int64]:
-        """Return at which of the next so many rows, counted from 0, a part begins."""
+        """Return at which of the next `rows` rows, counted from 0, a part begins."""
         first, self._asked = self._asked, self._asked + rows
         out = []
         while self._starts and self._starts[0] < self._asked:

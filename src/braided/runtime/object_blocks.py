@@ -4,16 +4,16 @@
  <checkpoint>/braided/state/<operator>/<worker>/<batch>-<digest>       | block | block | ...
 ```
 
-Requests cost time and money there, not bytes. So the new blocks of a batch are one object, written in one request when
-the worker is done and before its bookkeeping is saved; blocks of less than `INLINE` bytes are in the bookkeeping. It
-has the place of each block (`places`: object, offset, size, or the bytes) and the objects that no block is in any
-more, each with the batch that dropped the last (`dropped`). What is read or written is kept in the host's cache, a
-bounded folder on its disk (`braided.runtime.cache`), so that a worker that stays where it is reads nothing.
+In such a store, requests cost time and money, not bytes. So the new blocks of a batch are one object, written in one
+request when the worker has finished, before its bookkeeping is saved. Blocks of less than `INLINE` bytes are in the
+bookkeeping. The bookkeeping has the place of each block (`places`: object, offset, size, or the bytes), and the objects
+without any live block, each with the batch that dropped its last one (`dropped`). Blocks are kept in the host's cache,
+a bounded folder on its disk (`braided.runtime.cache`), so a worker that stays on its host reads nothing.
 
-What may be deleted follows the rules of `braided.runtime.file_blocks`, for objects instead of files: an object that was
-dropped in a batch before L = N - 2 - R, and one that was born before L and is neither live nor dropped, judged by the
-bookkeeping that was loaded. An object is complete when its request has succeeded, and a task that runs again writes the
-same bytes under the same name. Both kinds are deleted once in `SWEEP_EVERY` batches, by one list and what it shows.
+Objects are deleted by the rules of `braided.runtime.file_blocks`: an object that was dropped in a batch before
+L = N - 2 - R, and an object that was written before L and is neither live nor dropped, by the loaded bookkeeping. An
+object is complete when its request has succeeded, and a task that runs again writes the same bytes under the same name.
+Both kinds are deleted once in `SWEEP_EVERY` batches, after one list request.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from braided.storage.files import CHECKPOINT, files_at
 from braided.typing import Json
 
 INLINE = 4 << 10
-"""Blocks of less bytes are in the bookkeeping. Runs are merged by size, so that it has few of them."""
+"""Blocks with fewer bytes are in the bookkeeping. Runs are merged by size, so there are few of these."""
 SWEEP_EVERY = 32
 _NAME = re.compile(r"(\d{1,19})-[0-9a-f]{32}")
 
@@ -51,7 +51,7 @@ class ObjectBlocks(CachedBlocks):
     """The blocks of one worker in one batch, in objects. See `BlockStore`."""
 
     def __init__(self, folder: ObjectFolder, bookkeeping: Json, cache: Cache | None = None) -> None:
-        """`bookkeeping` is the bookkeeping as it was loaded; from now on its `places` and `dropped` are kept here."""
+        """`bookkeeping` is the loaded bookkeeping; its `places` and `dropped` are updated here."""
         self.cache = cache or host_cache()
         self._folder = folder
         self._files = files_at(folder.root, CHECKPOINT)
@@ -83,7 +83,7 @@ class ObjectBlocks(CachedBlocks):
         return content
 
     def remove_block(self, number: int) -> None:
-        """See `CachedBlocks`. An object stays as long as Spark may go back to a version that has a block in it."""
+        """See `CachedBlocks`. An object is kept as long as Spark may go back to a version with a block in it."""
         place = None if self._new.pop(number, None) is not None else self._places.pop(str(number))
         if isinstance(place, list) and place[0] not in self._objects():
             self._dropped.append([place[0], self._folder.batch])
@@ -104,7 +104,7 @@ class ObjectBlocks(CachedBlocks):
         return {str(place[0]) for place in self._places.values() if isinstance(place, list)}
 
     def _sweep(self) -> None:
-        """Delete what no version that Spark retains has."""
+        """Delete objects that no version retained by Spark has."""
         limit = self._folder.batch - self._folder.retained - 2
         needed = self._objects() | {str(name) for name, batch in self._dropped if int(batch) >= limit}
         for name in self._files.names(self._path):

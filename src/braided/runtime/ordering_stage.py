@@ -1,20 +1,20 @@
-"""The ordering stage: rows of several streams wait until nothing before them can come, and leave in order.
+"""The ordering stage: rows of several streams wait until no earlier row can come, and leave in order.
 
 ```
- -- late --|earliest ... leave now ... |until ... wait ...|limit ... doubted: apart, until believed or given up ...
+ -- late --|earliest ... leave now ... |until ... wait ...|limit ... doubted: apart, until believed or discarded ...
 ```
-
-A row leaves when its time is before the clock minus the lateness of every stream that is not idle, or when all are, in
-order of (time, stream, content). Operators that need rows in order have a stage each; what they do with the rows, late
-ones too, is theirs. Where one stream has the `lead`, rows leave by its horizon alone, as an as-of join needs it::
+A row leaves when its time is before the clock minus the lateness of every stream that is not idle, or when all streams
+are idle. Rows leave in order of (time, stream, content). Each operator that needs rows in order has a stage, and
+decides what to do with the rows, including late ones. If one stream has the `lead`, rows leave by its horizon alone, as
+an as-of join needs it::
 
  -- late --|until .... leave at once, if not of the lead .... |ahead ... wait ...|limit ... doubted ...
 
-`process` of such an operator reads like this::
+The method `process` of such an operator looks like this::
 
     stage = OrderingStage(self, None if state is None else state["stage"], blocks)
-    aside = stage.take(work)                 # rows that came too late or were given up: emit them, or forget them
-    for sides in stage.release():            # `sides[n]` has rows of stream n, in order: a `Rows`, a piece at a time
+    aside = stage.take(work)                 # rows that came too late or were discarded: return or drop them
+    for sides in stage.release():            # `sides[n]` has rows of stream n, in order: one piece as `Rows`
         order = merged_order([rows.times(name) for rows, name in zip(sides, self.times, strict=True)])
         ...                                  # all streams together in order: rows of all, one after the other, [order]
     return Outcome(
@@ -24,7 +24,7 @@ ones too, is theirs. Where one stream has the `lead`, rows leave by its horizon 
         streams=stage.report(),
     )
 
-Pieces are whole moments: no time is in two of them. `release` is exhausted before `to_json` is called.
+All rows of the same time are in the same piece. `release` must be exhausted before `to_json` is called.
 """
 
 from __future__ import annotations
@@ -45,33 +45,34 @@ from braided.time.clocks import MAX_TIME, MIN_TIME
 from braided.time.quarantine import Quarantine, StreamProgress
 from braided.time.stream_clock import StreamClock, all_idle, all_safe, safe_of, update_all
 
-# Rows are merged and sent on in pieces of about this many.
+# Rows are merged and returned in pieces of about this many rows.
 _PIECE_ROWS = 1 << 18
 
 Patience = Callable[[Sequence[StreamClock], int], int]
-"""How far a stream goes on before its doubted rows are given up, of the clocks and the stream's number."""
+"""A function of the clocks and a stream's number: how far a stream continues before its doubted rows are discarded."""
 
 
 class Aside(NamedTuple):
-    """What a batch puts aside, of each stream: rows that came too late, and rows that were given up."""
+    """The rows of each stream that a batch puts aside: rows that came too late, and rows that were discarded."""
 
     late: list[Rows]
     given_up: list[Rows]
 
 
 def jump_and_lateness(clocks: Sequence[StreamClock], side: int) -> int:
-    """Return how far a stream goes on before its doubted rows are given up, where nothing but the stream says it."""
+    """Return how far a stream must continue before its doubted rows are discarded; the default `Patience`."""
     return clocks[side].jump + clocks[side].lateness
 
 
 class OrderingStage:
-    """The clocks of an operator's streams and the rows that wait, between load and save of one batch.
+    """The clocks of an operator's streams and the waiting rows, between load and save of one batch.
 
-    agreed : whether a row is late before what may have left on any worker, so that all copies of a row are; else before
-        what has left on this one. marked : whether rows keep the marks of their routing in any case. lead : the stream
-        by whose horizon alone rows leave. Its own rows are late before that horizon, all others before `until`.
+    agreed : if True, a row is late when rows after it may have left on any worker, so that all copies of a row are late
+        together; otherwise when rows after it have left on this worker. marked : whether rows always keep the marks of
+        their routing. lead : the stream by whose horizon alone rows leave; its own rows are late before this horizon,
+        all others before `until`.
 
-    Cost: a sort of each batch's rows; one write and one read of those that wait. State: the rows that wait, once.
+    Cost: a sort of each batch's rows; one write and one read of waiting rows. State: the waiting rows, once.
     """
 
     def __init__(
@@ -97,9 +98,9 @@ class OrderingStage:
         for clock, known in zip(self.clocks, old["clocks"], strict=state is not None):
             clock.restore(known)
         self.until: int = old["until"]
-        """No row before this time comes any more that is not late; without a lead, those before it leave."""
+        """All later rows before this time are late; without a lead, rows before it leave."""
         self.ahead: int = self.until if lead is None or state is None else state["ahead"]
-        """Rows before this time have left, or do now."""
+        """Rows before this time have left, or leave now."""
         self.last: int = old["last"]
         """The time of the last row that has left."""
         self._batch: int = old["batch"]
@@ -112,9 +113,9 @@ class OrderingStage:
         self._counts = {name: [0 for _ in sides] for name in ("late", "late_us", "given_up")}
 
     def take(self, work: Work, missed: Sequence[int] | None = None) -> Aside:
-        """Take a batch: move the clocks and sort out its rows, and those that were apart.
+        """Take a batch: move the clocks, and classify its rows and the rows in quarantine.
 
-        `missed` is how many rows of each stream come too late, where one worker sees all.
+        `missed` is how many rows of each stream come too late, if one worker sees all rows.
         """
         update_all(self.clocks, work.streams, work.moment, missed)
         rule = Quarantine(self.clocks, final=work.final)
@@ -136,14 +137,14 @@ class OrderingStage:
             believed_late, given_up = self._quarantine(side, rule, earliest, rows.slice(end))
             aside.late.append(together([rows.slice(0, first), *believed_late], schema))
             aside.given_up.append(together(given_up, schema))
-            # Copies are counted where they are primary.
+            # Only the primary copy of a row is counted.
             primary = [block.rows.slice(0, block.rows.num_rows - block.copies) for block in blocks if block.stored]
             self._tally(side, earliest, [*map(Rows, primary), *believed_late], given_up)
         self._batch += 1
         return aside
 
     def _quarantine(self, side: int, rule: Quarantine, earliest: int, doubted: Rows) -> tuple[list[Rows], list[Rows]]:
-        """Put doubted rows apart and let believed ones wait; return those that are late by now, and those given up."""
+        """Put doubted rows into quarantine, and let believed rows wait; return late rows and discarded rows."""
         apart, late, given_up = self._apart[side], [], []
         patience = self._patience(self.clocks, side)
         for run in list(apart.runs):
@@ -160,7 +161,7 @@ class OrderingStage:
             late += [rows.slice(0, first)] if first else []
             self._fresh[side].append((rows.slice(first, stop), times[first:stop]))
             apart.store(rows.slice(stop), run.since)
-        # The clock may have started with a wrong row, which was believed, and was taken back.
+        # The clock may have started with a wrong row, which was believed, and then moved back.
         for rows in self._waiting[side].tails(rule.limit):
             apart.store(rows, StreamProgress())
         apart.store(doubted, rule.since(side))
@@ -168,7 +169,7 @@ class OrderingStage:
         return late, given_up
 
     def release(self) -> Iterator[list[Rows]]:
-        """Yield the rows that leave, those of each stream in order, piece by piece; store those that wait on."""
+        """Yield the rows that leave, in order for each stream, piece by piece; store the rows that still wait."""
         heads: list[list[tuple[Rows, Times]]] = []
         for side, waiting in enumerate(self._waiting):
             heads.append(waiting.heads(self.ahead, final=self._final))
@@ -184,7 +185,7 @@ class OrderingStage:
             waiting.tidy()
 
     def _tally(self, side: int, earliest: int, seen: Sequence[Rows], given_up: Sequence[Rows]) -> None:
-        """Count, of the rows seen, those that come too late and by how much, and rows given up."""
+        """Count late rows and how late they are, and discarded rows."""
         self._counts["given_up"][side] += sum(map(len, given_up))
         for rows in seen:
             times = rows.times(self._times[side])
@@ -196,11 +197,11 @@ class OrderingStage:
                 self._most_late[side] = max(self._most_late[side], int(by.max()))
 
     def counts(self, labels: Sequence[str]) -> dict[str, int]:
-        """Return what a batch counts of each stream: late rows and by how much in all, and rows given up."""
+        """Return the counts of a batch for each stream: late rows, the sum of their lateness, and discarded rows."""
         return _labelled(self._counts, labels)
 
     def levels(self, labels: Sequence[str]) -> dict[str, int]:
-        """Return what holds of each stream after a batch: rows that wait and doubted ones, and the latest row."""
+        """Return the levels of each stream after a batch: waiting rows, doubted rows, and the largest lateness."""
         levels = {
             "waiting": [len(waiting) for waiting in self._waiting],
             "quarantined": [len(apart) for apart in self._apart],
@@ -210,21 +211,21 @@ class OrderingStage:
 
     @property
     def silent(self) -> bool:
-        """Whether all streams are idle, so that nothing waits for them."""
+        """Whether all streams are idle, so that no row waits for them."""
         return all_idle(self.clocks)
 
     @property
     def releasable(self) -> bool:
-        """Whether rows wait that leave when all streams are idle: those that a clock which counts has reached."""
+        """Whether some waiting rows leave when all streams are idle: rows that a clock that counts has reached."""
         reached = max((clock.counted for clock in self.clocks if clock.counted is not None), default=MIN_TIME)
         return any(run.waiting and run.first <= reached for waiting in self._waiting for run in waiting.runs)
 
     def progress(self) -> Progress:
-        """Return what rows that leave promise: those to come are not before `until`, except late ones."""
+        """Return the progress of the rows that leave: later rows are not before `until`, except late ones."""
         return Progress(self.until, max(clock.spread for clock in self.clocks))
 
     def stored(self) -> dict[str, int]:
-        """Return how much waits, under the names that reports have for what a worker stores."""
+        """Return the amount of waiting rows, under the names for stored rows in reports."""
         runs = [run for waiting in (*self._waiting, *self._apart) for run in waiting.runs]
         return {
             "stored_rows": sum(run.waiting for run in runs),
@@ -233,7 +234,7 @@ class OrderingStage:
         }
 
     def report(self) -> list[dict[str, Any]]:
-        """Return what people want to know of each stream's time."""
+        """Return the report fields of each stream's time."""
         return [clock.report() for clock in self.clocks]
 
     def to_json(self) -> Json:
@@ -250,9 +251,9 @@ class OrderingStage:
 
 
 def merged_order(times: Sequence[Times]) -> Index | None:
-    """Return the order of rows of several streams, each in order, put one after the other; None where they are in it.
+    """Return the order of the concatenated rows of several ordered streams; None if they are in order already.
 
-    Rows of one time are in order of their stream, and within it as they were.
+    Rows of the same time are in order of their stream, and keep their order within a stream.
 
     >>> merged_order([np.array([1, 3]), np.array([1, 2])]).tolist()
     [0, 2, 3, 1]
@@ -267,7 +268,7 @@ def _labelled(values: dict[str, list[int]], labels: Sequence[str]) -> dict[str, 
 
 
 def _before(heads: list[tuple[Rows, Times]], cut: int, schema: pa.Schema) -> Rows:
-    """Take the rows up to a time from the heads of one stream and return them in order."""
+    """Take the rows up to a time from the heads of one stream, and return them in order."""
     parts, moments = [], []
     for at, (rows, times) in enumerate(heads):
         stop = int(np.searchsorted(times, cut, side="right"))
@@ -277,7 +278,7 @@ def _before(heads: list[tuple[Rows, Times]], cut: int, schema: pa.Schema) -> Row
             heads[at] = rows.slice(stop), times[stop:]
     if len(parts) <= 1:
         return together(parts, schema)
-    # Most rows are usually of one part, after all of the others, and in order.
+    # Usually most rows are in one part, after all other parts, and in order.
     longest = max(range(len(parts)), key=lambda part: moments[part][-1])
     others = max(times[-1] for part, times in enumerate(moments) if part != longest)
     end = int(np.searchsorted(moments[longest], others, side="right"))
@@ -288,7 +289,7 @@ def _before(heads: list[tuple[Rows, Times]], cut: int, schema: pa.Schema) -> Row
 
 
 def _cuts(moments: list[Times]) -> Iterator[int]:
-    """Yield times, ascending, with about a piece of rows up to each from the one before; the last covers all."""
+    """Yield ascending times with about one piece of rows between two of them; the last time includes all rows."""
     if not moments:
         return
     last = max(int(times[-1]) for times in moments)

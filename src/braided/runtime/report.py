@@ -1,4 +1,4 @@
-"""What a query reports: rows, results, lateness, state and CPU, per stream and per worker."""
+"""The report of a query: rows, results, lateness, state and CPU, for each stream and each worker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from braided.runtime.contract import Json, stream_labels
 
 _COLUMNS = ("rows", "results", "cpu_ms", "stored_rows", "stored_bytes", "runs", "state_reads", "cached_reads")
 _BOUNDED = ("evicted", "refused", "shed", "too_large")
-# A short report shows all of so many workers, or the busiest three; and so many grids.
+# A short report shows all workers if there are at most this many, or else the busiest three; and this many grids.
 _FEW = 4
 _BUSIEST = 3
 _GRIDS = 5
@@ -24,18 +24,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Report:
-    """The report of one operator, or of several in one query; prints as a small table, with the busiest workers only.
+    """The report of one operator; it prints as a small table, with the busiest workers only.
 
-    `text(full=True)` has all workers, and a report with ``full`` prints so. `to_dict()` is plain JSON, always complete:
-    ``query``, ``streams`` (per input) and ``workers``, each with ``last`` (the last batch that had data) and ``total``
-    (since the checkpoint began). Of a join with a budget they also have rows
-    ``evicted``, ``refused``, ``shed`` and ``too_large``, and ``recall`` with its standard error ``recall_error``; in
-    ``last`` it is that of recent rows. ``query`` has both over all workers, as ``recall`` and ``recent_recall``, and
-    ``matches`` and ``open_matches`` of a pattern, and ``detectors``: of each its ``events``, those that came ``late``
-    to it, those ``waiting`` for it, ``delay`` (D, and its history where it is learned), and ``behind``, how long after
-    the streams' horizon it sees events. A worker's ``share`` is its rows and results in the last batch over the mean
-    of all workers. Of its ``state_reads``, blocks of state that it read, ``cached_reads`` came from the cache of its
-    host: fewer where Spark moved it to another executor.
+    `text(full=True)` has all workers, and so does printing a report with ``full``. `to_dict()` is plain JSON and always
+    complete: ``query``, ``streams`` (for each input) and ``workers``, each with ``last`` (the last batch with data) and
+    ``total`` (since the start of the checkpoint).
+
+    For a join with a budget, workers also have the rows ``evicted``, ``refused``, ``shed`` and ``too_large``, and
+    ``recall`` with its standard error ``recall_error``; in ``last`` it is that of recent rows. ``query`` has both over
+    all workers, as ``recall`` and ``recent_recall``. For a pattern, ``query`` has ``matches`` and ``open_matches``. For
+    a hierarchy, it has ``detectors``: for each of them its ``events``, the events that came too ``late`` for it, those
+    ``waiting`` for it, its ``delay`` (D, with a history if it is learned), and ``behind``, how long after the streams'
+    horizon it gets events. A worker's ``share`` is its rows and results in the last batch divided by the mean of all
+    workers. ``state_reads`` counts the blocks of state that it read; ``cached_reads`` of these came from the cache of
+    its host, which are fewer if Spark moved it to another executor.
     """
 
     query: Json
@@ -46,7 +48,7 @@ class Report:
 
     @classmethod
     def of_workers(cls, name: str, batch: int | None, reports: Iterable[Json], routing: Json | None = None) -> Report:
-        """Assemble the reports that the workers of one operator made in one batch."""
+        """Combine the reports of one operator's workers in one batch."""
         by_worker = {report["worker"]: report for report in reports}
         ordered = [by_worker[worker] for worker in sorted(by_worker)]
         known = (ordered[0].get("streams") if ordered else None) or [{}, {}]
@@ -82,10 +84,10 @@ class Report:
     def text(self, *, full: bool = False) -> str:
         """Return the report as text: with the busiest workers only, or in full."""
         lines = [f"{self.query['name']}: {self.query['results']:,} results in {self.query['batches']} batches"]
-        # Of late rows most are joined with all that they match; which may not have been is known of some joins.
+        # Most late rows are joined with all their matches; some joins report late rows that may have lost pairs.
         lost = ("lost pairs",) if any(stream["late"] and "lost" in stream for stream in self.streams) else ()
         lines += _table(
-            ("stream", "rows", "late", *lost, "null time", "null key", "quarantined", "given up", "clock", "lateness"),
+            ("stream", "rows", "late", *lost, "null time", "null key", "quarantined", "discarded", "clock", "lateness"),
             [
                 (
                     stream["name"],
@@ -116,7 +118,7 @@ class Report:
         if self.routing is not None:
             lines += routing_lines(self.routing, full=full)
         if shown is not self.workers:
-            lines.append(f"  and {len(self.workers) - len(shown)} workers more: full=True")
+            lines.append(f"  and {len(self.workers) - len(shown)} more workers: full=True")
         return "\n".join(lines)
 
     def __str__(self) -> str:
@@ -127,7 +129,7 @@ class Report:
 
 
 def _busiest(workers: list[T], load: Callable[[T], float]) -> list[T]:
-    """Return the workers that a short report shows, the busiest first where they are not all."""
+    """Return the workers that a short report shows: all if they are few, or else the busiest first."""
     return workers if len(workers) <= _FEW else sorted(workers, key=load, reverse=True)[:_BUSIEST]
 
 
@@ -163,7 +165,7 @@ def _stream(side: int, label: str, known: Json, reports: list[Json]) -> Json:
 
 
 def _shares(reports: list[Json]) -> list[float]:
-    """Return each worker's rows and results in the last batch, over the mean."""
+    """Return each worker's rows and results in the last batch, divided by the mean."""
     work = [report["last"]["rows"] + report["last"]["results"] for report in reports]
     mean = sum(work) / len(work) if work else 0
     return [round(count / mean, 3) if mean else 0.0 for count in work]
@@ -187,14 +189,14 @@ def _recall_of_all(reports: list[Json]) -> Json:
 
 
 def _matches(reports: list[Json]) -> Json:
-    """Return how many matches of a pattern there were, and how many may still become one."""
+    """Return the number of matches of a pattern, and the number of open matches."""
     totals = [report["total"] for report in reports]
     names = ("matches", "open_matches") if totals and "matches" in totals[0] else ()
     return {name: sum(total[name] for total in totals) for name in names}
 
 
 def _detectors(reports: list[Json]) -> Json:
-    """Return what all workers say of each detector of a hierarchy: of delays the longest, and their history on one."""
+    """Return the reports of each detector over all workers: the longest delay, and the delay history of one worker."""
     of_workers = [report["detectors"] for report in reports if "detectors" in report]
     detectors = []
     for of_detector in zip(*of_workers, strict=True):
@@ -235,7 +237,7 @@ def _recall_lines(query: Json, workers: list[Json]) -> list[str]:
     def text(at: Json, name: str) -> str:
         return "-" if at[name] is None else f"{at[name]:.3f} +- {at[name + '_error']:.3f}"
 
-    lines = [f"  recall {text(query, 'recall')} in all, {text(query, 'recent_recall')} recently"]
+    lines = [f"  recall {text(query, 'recall')} in total, {text(query, 'recent_recall')} recently"]
     names = ("recall", "recently", *_BOUNDED)
     return lines + _table(
         ("worker", *(name.replace("_", " ") for name in names)),
@@ -252,11 +254,11 @@ def _recall_lines(query: Json, workers: list[Json]) -> list[str]:
 
 
 def routing_lines(routing: Json, *, full: bool = False) -> list[str]:
-    """Return a routing as text, in full or with a few grids and the most loaded workers: see `describe_routing`."""
+    """Return a routing as text, in full or with a few grids and the most loaded workers; see `describe_routing`."""
     lines = [
         f"  routing {routing['scheme']}, table {routing['version']}: {routing['in_use']} of {routing['workers']} "
         f"workers in use, {routing['alive']} assignments alive"
-        + (f", {routing['copies_per_row']:.2f} copies a row" if "copies_per_row" in routing else "")
+        + (f", {routing['copies_per_row']:.2f} copies per row" if "copies_per_row" in routing else "")
     ]
     grids = routing["grids"] if full else routing["grids"][:_GRIDS]
     for grid in grids:
@@ -264,13 +266,13 @@ def routing_lines(routing: Json, *, full: bool = False) -> list[str]:
         named = several or f"workers {', '.join(map(str, grid['workers']))}"
         lines.append(f"    {grid['what']}: grid {grid['shape']} on {named}")
     if len(grids) < len(routing["grids"]):
-        lines.append(f"    and {len(routing['grids']) - len(grids)} grids more: full=True")
+        lines.append(f"    and {len(routing['grids']) - len(grids)} more grids: full=True")
     loads = list(enumerate(routing.get("loads", [])))
     for worker, seen in loads if full else _busiest(loads, lambda load: load[1]["load"][0]):
         now, *longer = (f"{load:.2f}" for load in seen["load"])
         lines.append(f"    worker {worker}: load {now} now, {longer[0]} over 5 batches, {longer[1]} over 15")
     if routing["moving"]:
-        lines.append(f"    {routing['moving']} buckets still probe where they were")
+        lines.append(f"    {routing['moving']} buckets still probe older assignments")
     lines += [f"    batch {d['batch']}: {d['action']}, {d['reason']}" for d in routing.get("decisions", [])[-5:]]
     return lines
 

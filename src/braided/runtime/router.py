@@ -1,7 +1,7 @@
-"""The router's half of a batch: admit rows, split them by worker, pack them into blocks of bounded size.
+"""The router's part of a batch: admit rows, split them by worker, and pack them into blocks of bounded size.
 
-What a task sends is a pure function of its input and the routing table: cuts, order and bytes alike. No
-clock, no random number and no process-dependent hash takes part, so a re-run task repeats itself exactly.
+The output of a task depends only on its input and the routing table, including cuts, order and bytes. It uses no clock,
+no random numbers and no process-dependent hash, so a task that runs again has exactly the same output.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from braided.version import __version__
 FORMAT = 9
 PIECE_BYTES = 8 << 20
 PIECE_ROWS = 1 << 18
-# Where rows may have more copies than this, pieces are smaller in proportion: the copies of a piece are in memory.
+# If rows may have more copies than this, pieces are smaller in proportion, because all copies of a piece are in memory.
 _COPIES = 8
-# A sketch of 128 keys finds every key that takes 1% of a task's rows; the 24 heaviest travel to the driver.
+# A sketch of 128 keys finds every key that has 1% of a task's rows; the 24 heaviest are sent to the driver.
 _WATCHED_KEYS = 128
 _REPORTED_KEYS = 24
 _LABELS = 8
@@ -62,17 +62,17 @@ class Packet:
     note: str | None
     block: pa.Buffer | None
     path: Path | None = None
-    """At the worker: the file in which the block crossed the shuffle."""
+    """At the worker: the file in which the block was sent through the shuffle."""
 
 
-# What a packet's rows are for: bit 0, they only probe; bit 1, a last column has each row's tag; bit 2, none has a time;
-# bit 3, on its way through the shuffle the block is in a file, and the packet has the file's name.
+# The bits of a packet's kind: 0, its rows only probe; 1, the last column has each row's tag; 2, its rows have no time;
+# 3, in the shuffle the block is in a file, and the packet has the file's name.
 PROBE, TAGGED, UNTIMED, IN_FILE = 1, 2, 4, 8
 
 
 @dataclass
 class RouterReport:
-    """What a router task reports to the driver, past the shuffle. If it is watched, it names its heaviest keys."""
+    """The report of a router task to the driver, outside of the shuffle; with its heaviest keys if it is watched."""
 
     side: int
     task: int
@@ -86,7 +86,7 @@ class RouterReport:
 
 @dataclass(frozen=True)
 class Watch:
-    """How closely routers watch their keys; redacted, they report hashes of keys and no values."""
+    """How routers report keys; if redacted, they report only hashes of keys and no values."""
 
     redact: bool = False
 
@@ -103,11 +103,12 @@ def route_task(
     least: int | None = None,
     promise: Callable[[], Progress | None] | None = None,
 ) -> Iterator[list[Packet] | RouterReport]:
-    """Turn one task's rows into packets, a list per piece of input; then summaries; then the report.
+    """Turn one task's rows into packets, one list per piece of input; then yield the summaries; then the report.
 
-    Blocks of `least` bytes and more cross the shuffle in files; None: none does. A worker may adopt such a file as it
-    is (`braided.operators.join.arrivals`), so that where rows are stored by hash, a task with one piece sorts them so.
-    `promise` is asked, after the last row, how far the input has come where its writer says so.
+    Blocks of `least` bytes and more are sent through the shuffle in files; with None, no block is. A worker may adopt
+    such a file unchanged (`braided.operators.join.arrivals`), so if rows are stored by hash, a task with only one piece
+    sorts its rows in this way. `promise` is called after the last row, and returns the progress of the input if its
+    writer reports it.
     """
     started = time.process_time()
     seen = _InputSummary.of(operator, side)
@@ -168,14 +169,14 @@ def route_task(
 
 @dataclass
 class _InputSummary:
-    """What a task saw of its input: how many rows, and when."""
+    """A task's summary of its input: how many rows, and their times."""
 
     jump: int
     fixed: int | None
-    """The lateness, where it is not learned."""
+    """The lateness if it is not learned."""
     delays: Delays | NextDelays | None
     clock_rows: Callable[[pa.RecordBatch], npt.NDArray[np.bool_]] | None = None
-    """Which rows set the clock; None: all."""
+    """Which rows set the clock; None means all."""
     rows: int = 0
     null_times: int = 0
     null_keys: int = 0
@@ -191,7 +192,7 @@ class _InputSummary:
         return cls(jump_of(lateness), None, new_summary(lateness), lateness.clock_rows)
 
     def times(self, rows: pa.RecordBatch, times: npt.NDArray[np.int64], starts: npt.NDArray[np.int64]) -> int:
-        """Take note of the times of a piece, in which parts begin at `starts`; return the last one of its crowd."""
+        """Add the times of a piece, in which parts begin at `starts`; return the last time of its largest cluster."""
         clusters = clusters_of(times, self.jump)
         if clusters:
             self.top = clusters[-1].last if self.top is None else max(self.top, clusters[-1].last)
@@ -223,10 +224,12 @@ class _InputSummary:
 
 
 def _mask(value: Any, rows: int) -> npt.NDArray[np.bool_]:
-    """Return what a predicate said of each row; null is no."""
+    """Return the result of a predicate as a mask; null counts as False."""
     mask = np.asarray(value, np.bool_)
     if mask.shape != (rows,):
-        raise BraidedError(f"clock_rows=: gave {mask.size} values for {rows} rows; return one boolean for each")
+        raise BraidedError(
+            f"clock_rows=: the function returned {mask.size} values for {rows} rows; return one boolean per row"
+        )
     return mask
 
 
@@ -247,10 +250,10 @@ def _pack(
     at: tuple[int, int, int],
     sort_from: int | None,
 ) -> Iterator[Packet]:
-    """Sort copies by worker and purpose, and cut them into one block to store and one to probe per worker.
+    """Sort copies by worker and purpose, and cut them into one block to store and one block to probe per worker.
 
-    Blocks of about `sort_from` bytes and more are sorted by (key hash, time), if all their rows are on time, counted
-    here and under no grid.
+    Blocks of about `sort_from` bytes and more are sorted by (key hash, time) if all their rows are on time, are counted
+    here and are in no grid.
     """
     routes = admitted.routes
     # Purposes: 0 stored and counted here, 1 the same but late, 2 stored and counted elsewhere, 3 probing only.
@@ -317,7 +320,7 @@ def _alone(pieces: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, b
 
 
 def _pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema, shrink: int) -> Iterator[pa.RecordBatch]:
-    """Join small input batches, and cut large ones, into pieces of bounded size with the given schema."""
+    """Merge small input batches, and cut large ones, into pieces of bounded size with the given schema."""
     most_bytes, most_rows = max(1, PIECE_BYTES // shrink), max(1, PIECE_ROWS // shrink)
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
@@ -338,7 +341,7 @@ def _pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema, shrink: int) -
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Give a batch the operator's own schema (time zones and widths may differ by session settings)."""
+    """Convert a batch to the operator's schema (time zones and widths may differ by session settings)."""
     if batch.schema.equals(schema):
         return batch
     columns = [
@@ -354,6 +357,6 @@ def _times(rows: pa.RecordBatch, time_column: str) -> np.ndarray[tuple[int], np.
 
 
 def read_header(note: str) -> Json:
-    """Return a task's summary as sent by `route_task`."""
+    """Read the summary that `route_task` sent."""
     header: Json = json.loads(note)
     return header

@@ -25,7 +25,7 @@ Times = npt.NDArray[np.int64]
 
 
 class Marks(NamedTuple):
-    """What routing says of each row: its grid, the batch it arrived in, and whether it only probes."""
+    """The marks of each row from its routing: its grid, the batch of its arrival, and whether it only probes."""
 
     tags: npt.NDArray[np.int32]
     arrived: npt.NDArray[np.int64]
@@ -37,14 +37,14 @@ class Marks(NamedTuple):
 
 @dataclass
 class Rows:
-    """Rows of one input. Those without marks lie under their worker alone, and nobody asks when they came."""
+    """Rows of one input. Rows without marks are in no grid, and the batch of their arrival is not needed."""
 
     rows: pa.RecordBatch
     marks: Marks | None = None
 
     @classmethod
     def of_block(cls, block: Block, arrived: int, *, marked: bool) -> Rows:
-        """Return what a router sent in a batch; `marked` asks for marks in any case."""
+        """Return the rows of a router's block; with `marked` they always have marks."""
         if not marked and block.tags is None and block.stored:
             return cls(block.rows)
         count = block.rows.num_rows
@@ -66,7 +66,7 @@ class Rows:
 
     @property
     def arrived(self) -> npt.NDArray[np.int64]:
-        """The batch in which each row came, -1 where that is not known."""
+        """The batch in which each row arrived; -1 if this is not known."""
         return np.full(len(self), -1, np.int64) if self.marks is None else self.marks.arrived
 
     @property
@@ -93,7 +93,7 @@ class Rows:
         return times
 
     def pieces(self) -> Iterator[tuple[Rows, bytes]]:
-        """Yield the rows in parts of at most about BLOCK_BYTES, with the bytes to store of each."""
+        """Yield the rows in parts of at most about BLOCK_BYTES, each with its bytes to store."""
         for start, stop in parts_of(self.rows, BLOCK_BYTES):
             part = self if stop - start == len(self) else self.slice(start, stop)
             yield part, part._encoded()
@@ -108,7 +108,7 @@ class Rows:
 
     @classmethod
     def decoded(cls, content: pa.Buffer, schema: pa.Schema, *, marked: bool) -> Rows:
-        """Read what `pieces` gave."""
+        """Read the bytes that `pieces` returned."""
         if not marked:
             return cls(pa.ipc.read_record_batch(content, schema))
         batch = pa.ipc.read_record_batch(content, pa.schema([*schema, *_FIELDS]))
@@ -117,7 +117,7 @@ class Rows:
 
 
 def together(parts: Sequence[Rows], schema: pa.Schema) -> Rows:
-    """Return rows one after the other."""
+    """Concatenate rows."""
     if len(parts) == 1:
         return parts[0]
     if not parts:
@@ -129,9 +129,9 @@ def together(parts: Sequence[Rows], schema: pa.Schema) -> Rows:
 
 
 def in_order(rows: Rows, times: Times) -> tuple[Rows, Times]:
-    """Return rows by (time, content), and their times. Content is hashed only where times agree.
+    """Return rows in order of (time, content), and their times. Content is hashed only for equal times.
 
-    Nested columns are not part of the content; rows that differ only there stay as they came.
+    Nested columns are not part of the content; rows that differ only there keep their order.
     """
     order = time_order(times) if (times[1:] < times[:-1]).any() else None
     ordered = times if order is None else times[order]

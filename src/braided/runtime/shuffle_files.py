@@ -1,12 +1,12 @@
-"""Large blocks cross the shuffle by name: a router writes them to a file, and the worker maps that into its memory.
+"""Large blocks are sent through the shuffle as file names: a router writes a file, and the worker maps it into memory.
 
 ```
  <checkpoint>/braided/blocks/<run id>/<operator>/<worker>/<batch>-<side>-<task>-<seq>-<kind>-<checksum>
 ```
 
-A block is needed until its batch is committed: a task of that batch that runs again reads it again, and a batch that
-runs again after that writes it anew. So in batch N a worker deletes the blocks of its own folder from before N. A
-worker that stores the rows of a block as they came gives its file a second name (`braided.runtime.file_blocks`).
+A block is needed until its batch is committed: if a task of that batch runs again, it reads the block again; if the
+batch runs again later, it writes the block again. So in batch N a worker deletes the blocks in its folder from before
+N. If a worker stores the rows of a block unchanged, it gives the file a second name (`braided.runtime.file_blocks`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from braided.runtime.store import UnusableBlockError
 
 @dataclass(frozen=True)
 class ShuffleFolder:
-    """Where the blocks of one operator are in one batch of one run. Those of less than `least` bytes travel inline."""
+    """The folder of one operator's blocks in one batch of one run. Blocks below `least` bytes are sent inline."""
 
     path: Path
     batch: int
     least: int
 
     def send(self, packet: Packet) -> Packet:
-        """Return a packet whose block, if it is large, is in a file."""
+        """Return the packet; if its block is large, write the block to a file."""
         if packet.block is None or packet.block.size < self.least:
             return packet
         place = packet.side, packet.task, packet.seq, packet.kind
@@ -41,7 +41,7 @@ class ShuffleFolder:
         return replace(packet, kind=packet.kind | IN_FILE, block=pa.py_buffer(name.encode()))
 
     def receive(self, packet: Packet) -> Packet:
-        """Return a packet with its block, wherever that was on its way."""
+        """Return the packet with its block, which is read from its file if there is one."""
         if packet.block is None or not packet.kind & IN_FILE:
             return packet
         name = packet.block.to_pybytes().decode()
@@ -53,7 +53,7 @@ class ShuffleFolder:
         return replace(packet, kind=packet.kind & ~IN_FILE, block=block, path=path)
 
     def write(self, worker: int, place: tuple[int, ...], block: pa.Buffer) -> str:
-        """Write a block for a worker; return its name. `place` tells blocks of a batch apart."""
+        """Write a block for a worker; return its name. `place` identifies the block within its batch."""
         header = seal([block])
         name = f"{'-'.join(map(str, (self.batch, *place)))}-{checksum_in(header):016x}"
         folder = self.path / str(worker)
@@ -65,7 +65,7 @@ class ShuffleFolder:
         return name
 
     def read(self, worker: int, name: str) -> pa.Buffer:
-        """Return a block of this batch; raise `UnusableBlockError` where its file is not what was written."""
+        """Return a block of this batch; raise `UnusableBlockError` if its file is missing or damaged."""
         path = self.path / str(worker) / name
         try:
             mapped = map_file(path)

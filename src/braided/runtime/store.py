@@ -1,4 +1,4 @@
-"""Where a worker keeps its state: a small bookkeeping value, and blocks of bytes that the bookkeeping names."""
+"""The store of a worker's state: a small bookkeeping value, and blocks of bytes that the bookkeeping names."""
 
 from __future__ import annotations
 
@@ -16,63 +16,63 @@ Derive = Callable[[pa.Buffer], Sequence[pa.Buffer]]
 
 
 class UnusableBlockError(Exception):
-    """A block that the bookkeeping names is missing or is not what was written: the text says which, and how."""
+    """A block that the bookkeeping names is missing or damaged; the message says which."""
 
 
 class BlockStore(Protocol):
-    """The blocks of one worker. A number is used once; a name is what the bookkeeping keeps of a block."""
+    """The blocks of one worker. A number is used only once; the bookkeeping has the name of each block."""
 
     def put(self, number: int, buffers: Sequence[pa.Buffer], kind: str, file: Path | None = None) -> str:
-        """Store a block: its content, then its indexes. `kind` tells indexes of one content apart. Return its name.
+        """Store a block: its content, then its indexes of this `kind`. Return its name.
 
-        `file` has the content already, sealed: a store of files may adopt it instead of writing the bytes again.
+        `file` has the same content already, with its header: a store of files may adopt it instead of writing it again.
         """
 
     def get(self, number: int, name: str, derive: Derive) -> tuple[list[pa.Buffer], bool]:
-        """Return the content and the indexes of a block, verified, and whether they were at hand.
+        """Return the verified content and indexes of a block, and whether they were in the cache.
 
         Raises `UnusableBlockError`.
         """
 
     def delete(self, number: int, name: str) -> None:
-        """Remove a block: the bookkeeping that is written next does not name it."""
+        """Remove a block; the next bookkeeping does not name it."""
 
     def finish(self) -> None:
-        """Let all blocks of the batch be stored: the bookkeeping is saved next."""
+        """Store all remaining blocks of the batch; the bookkeeping is saved next."""
 
 
 class Store(Protocol):
     """The state of one worker."""
 
     def load(self) -> bytes | None:
-        """Return the bookkeeping, None before the first batch."""
+        """Return the bookkeeping; None before the first batch."""
 
     def save(self, bookkeeping: bytes) -> None:
         """Replace the bookkeeping."""
 
     def open(self, bookkeeping: Json) -> BlockStore:
-        """Return where the blocks are, by the bookkeeping that was loaded; note there what the store needs to know."""
+        """Return the blocks for the loaded bookkeeping; the store may keep its own fields in the bookkeeping."""
 
 
 class Cache(Protocol):
-    """Decoded blocks by name; only ever a cache, so any entry may be lost.
+    """Decoded blocks by name; it is only a cache, so any entry may be lost.
 
-    A name says all that its buffers depend on (a digest of the content, and what was derived from it how): operators of
-    all queries on a host share one cache.
+    A name contains everything that its buffers depend on (a digest of the content, and the kind of its indexes), so
+    operators of all queries on a host share one cache.
     """
 
     def get(self, name: str) -> list[pa.Buffer] | None:
-        """Return the buffers kept under a name, or None."""
+        """Return the cached buffers of a name, or None."""
 
     def put(self, name: str, buffers: list[pa.Buffer]) -> None:
-        """Keep buffers under a name, if there is room."""
+        """Cache buffers under a name, if there is room."""
 
     def drop(self, name: str) -> None:
-        """Forget a name that no state needs any more."""
+        """Remove a name that no state needs any more."""
 
 
 class MemoryCache:
-    """A cache in this process, for the local runtime; its state is in memory anyway."""
+    """A cache in this process, for the local runtime, whose state is in memory anyway."""
 
     def __init__(self) -> None:
         self._entries: dict[str, list[pa.Buffer]] = {}
@@ -88,9 +88,9 @@ class MemoryCache:
 
 
 class CachedBlocks:
-    """Blocks whose content is stored by number, and whose indexes are in a cache alone.
+    """Blocks whose content is stored by number, and whose indexes are only in a cache.
 
-    The name of a block is the digest of its content, and after a dash its kind.
+    The name of a block is the digest of its content, then a dash and its kind.
     """
 
     cache: Cache
@@ -130,7 +130,7 @@ class CachedBlocks:
         raise NotImplementedError
 
     def write_block(self, number: int, content: bytes) -> None:
-        """Store a content under a new number."""
+        """Store content under a new number."""
         raise NotImplementedError
 
     def remove_block(self, number: int) -> None:
@@ -139,7 +139,7 @@ class CachedBlocks:
 
 
 class MemoryStore(CachedBlocks):
-    """The state of one worker in this process. Pickling and restoring it is a restart."""
+    """The state of one worker in this process. Pickling and unpickling it is like a restart."""
 
     def __init__(self) -> None:
         self.cache: Cache = MemoryCache()
@@ -177,5 +177,5 @@ class MemoryStore(CachedBlocks):
 
 
 def digest_of(content: bytes | pa.Buffer) -> str:
-    """Return the digest that names a content; sha256 is 2.7 times as fast here as blake2b (1.7 GB/s)."""
+    """Return the digest of a content for its name; sha256 is 2.7 times as fast here as blake2b (1.7 GB/s)."""
     return hashlib.sha256(content).hexdigest()[:32]

@@ -1,13 +1,12 @@
-"""Rows of one input that wait for their turn: runs sorted by (time, content) in a worker's store, left from the front.
+"""The waiting rows of one input: runs sorted by (time, content) in a worker's store, which rows leave from the front.
 
 ```
  run 1   ..released..|######
- run 2        ..released..|##########        heads(until): every run gives its rows before `until`;
- run 3                        ##########     a run is written once, or when many are merged
+ run 2        ..released..|##########        heads(until): the rows of every run before `until`;
+ run 3                        ##########     a run is written once, and again when many are merged
 ```
-
-Runs are in the order in which their rows came, and only neighbours are merged: rows that nothing tells apart but when
-they came leave in that order, however they were cut into batches.
+Runs are in order of arrival, and only neighbours are merged. So rows that differ only in their arrival leave in order
+of arrival, for any cuts into batches.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from braided.runtime.blocks import BLOCK_BYTES, Blocks
 from braided.runtime.rows import Rows, Times, in_order, together
 from braided.time.quarantine import StreamProgress
 
-# So many runs of one size class (a factor of eight) are merged into one.
+# This many runs of one size class (a factor of eight) are merged into one.
 _FANOUT = 8
 _NOT_DOUBTED = StreamProgress()
 
 
 @dataclass
 class WaitingRun:
-    """A stored run: its block, up to which row it is here and how many have left, and its times.
+    """A stored run: its block, the number of its rows and how many of them have left, and its times.
 
-    Of doubted rows `since` says how far their stream had gone on when they came.
+    For doubted rows, `since` is the progress of their stream when they arrived.
     """
 
     number: int
@@ -46,7 +45,7 @@ class WaitingRun:
 
     @property
     def waiting(self) -> int:
-        """How many rows are still here."""
+        """The number of rows that still wait."""
         return self.rows - self.left
 
 
@@ -64,7 +63,7 @@ class Waiting:
         return [astuple(run) for run in self.runs]
 
     def heads(self, until: int, *, final: bool = False) -> list[tuple[Rows, Times]]:
-        """Return what each run has before a time, or all, which waits here no longer, with its times."""
+        """Remove and return the rows of each run before a time, or all rows if `final`, with their times."""
         heads = []
         for run in self.runs:
             if (final or run.first < until) and run.waiting:
@@ -76,7 +75,7 @@ class Waiting:
         return heads
 
     def tails(self, limit: int) -> list[Rows]:
-        """Return what each run has after a time, which waits here no longer."""
+        """Remove and return the rows of each run after a time."""
         tails = []
         for run in self.runs:
             if run.last > limit and run.waiting:
@@ -88,7 +87,7 @@ class Waiting:
         return tails
 
     def store(self, rows: Rows, since: StreamProgress = _NOT_DOUBTED) -> None:
-        """Write rows that are in order as runs."""
+        """Store ordered rows as runs."""
         for part, content in rows.pieces():
             times, marked = part.times(self._time), part.marks is not None
             self.runs.append(
@@ -96,15 +95,15 @@ class Waiting:
             )
 
     def take(self, run: WaitingRun) -> Rows:
-        """Return the waiting rows of a run and forget it."""
+        """Return the waiting rows of a run, and delete the run."""
         rows, _ = self._read(run)
         self._delete(run)
         return rows
 
     def tidy(self, same: Callable[[StreamProgress], bool] = lambda _: True) -> None:
-        """Delete runs that have left, and merge the newest, so that few are here however many batches wait.
+        """Delete empty runs, and merge the newest ones, so that there are few runs even if many batches wait.
 
-        Only rows that were put apart at the `same` mark are merged, under the earliest (`Quarantine.same`).
+        Only rows whose quarantine began at the `same` mark are merged; they get the earliest mark (`Quarantine.same`).
         """
         for run in [run for run in self.runs if not run.waiting]:
             self._delete(run)
@@ -115,7 +114,7 @@ class Waiting:
             self.store(in_order(rows, rows.times(self._time))[0], min(run.since for run in runs))
 
     def _to_merge(self, same: Callable[[StreamProgress], bool]) -> int | None:
-        """Return the first of the runs to merge into one: so many are of the largest class from there on."""
+        """Return the first of the runs to merge, from which on `_FANOUT` runs are of the largest class; or None."""
         largest = count = size = 0
         for at in reversed(range(len(self.runs))):
             run = self.runs[at]
@@ -129,7 +128,7 @@ class Waiting:
         return None
 
     def _read(self, run: WaitingRun) -> tuple[Rows, Times]:
-        """Return the rows of a run that are still here, and their times."""
+        """Return the waiting rows of a run, and their times."""
         rows = Rows.decoded(self._blocks.read(run.number)[0], self._schema, marked=run.marked)
         rows = rows.slice(run.left, run.rows)
         return rows, rows.times(self._time)

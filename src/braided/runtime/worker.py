@@ -1,7 +1,7 @@
-"""The worker's half of a batch: check that everything fits, run the operator, save the bookkeeping.
+"""The worker's part of a batch: check the input and the state, run the operator, and save the bookkeeping.
 
-All workers get a summary from every router task, so all hold the same stream totals and clocks, and a
-worker that gets no rows still expires its state. Whatever does not fit stops the query before a row leaves.
+All workers get a summary from every router task, so all have the same stream totals and clocks, and a worker without
+rows still expires its state. If a check fails, the query stops before any row leaves.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def fingerprint(options: Json) -> str:
 
 @dataclass(frozen=True)
 class WorkerTask:
-    """One worker's task in one batch: which worker of how many, and the fingerprint of the operator's options.
+    """One worker's task in one batch: its number, the number of workers, and the fingerprint of the operator's options.
 
-    Where `watched`, a controller wants to know the load in detail. Where `final`, no batch comes after this one.
-    `moment` is when the batch ran, in microseconds, the same for all workers and for every re-run; None where it is
-    not known. Where `propagated_delay` is given, results carry their delay. `control` is where the routing tables are.
+    If `watched`, a controller needs the load in detail. If `final`, this is the last batch. `moment` is when the batch
+    ran, in microseconds, the same for all workers and in every re-run; None if it is not known. If `propagated_delay`
+    is set, results have a column with their delay. `control` is the location of the routing tables.
     """
 
     worker: int
@@ -126,7 +126,7 @@ def run_worker(
 
 
 def _sort_packets(operator: Operator, packets: Iterable[Packet]) -> tuple[list[tuple[int, Json]], list[Block]]:
-    """Put packets in the order (side, task, seq, kind): the shuffle gives them in any order."""
+    """Sort packets by (side, task, seq, kind), because the shuffle returns them in any order."""
     ordered = sorted(packets, key=lambda packet: (packet.side, packet.task, packet.seq, packet.kind))
     headers = [(packet.side, read_header(packet.note)) for packet in ordered if packet.note is not None]
     blocks = [_block(operator, packet, packet.block) for packet in ordered if packet.block is not None]
@@ -145,23 +145,23 @@ def _block(operator: Operator, packet: Packet, content: pa.Buffer) -> Block:
 
 
 def _check_headers(headers: list[tuple[int, Json]], task: WorkerTask) -> tuple[int, str] | None:
-    """Check that all routers fit this worker and each other; return their table's version and digest."""
+    """Check that all routers and this worker have one version and one set of options; return the table's id."""
     for _, header in headers:
         if header["version"] != __version__ or header["format"] != FORMAT:
             raise BraidedError(
-                f"a router runs braided {header['version']} and a worker {__version__}; "
+                f"a router runs braided {header['version']}, but a worker runs {__version__}; "
                 "install the same version on the driver and all executors"
             )
         if header["options"] != task.options or header["workers"] != task.workers:
-            raise BraidedError("routers and workers of one query run different options; restart the query")
+            raise BraidedError("routers and workers of one query have different options; restart the query")
     tables = sorted({tuple(header["table"]) for _, header in headers})
     if len(tables) > 1:
-        raise BraidedError(f"two routing tables in one batch, {tables}; restart the query")
+        raise BraidedError(f"one batch has two routing tables, {tables}; restart the query")
     return tables[0] if tables else None
 
 
 def _check_table(bookkeeping: Json, table: tuple[int, str] | None, control: str | None) -> None:
-    """Refuse a table older than the last one, or another of its version: it would not probe all that is stored."""
+    """Raise if a table is older than the last one, or differs in the same version: it would not probe all rows."""
     if table is None or bookkeeping["table"] is None:
         return
     version, digest = bookkeeping["table"]
@@ -172,24 +172,24 @@ def _check_table(bookkeeping: Json, table: tuple[int, str] | None, control: str 
         )
     if table[0] == version and table[1] != digest:
         raise StateError(
-            f"the checkpoint was written with another routing table of version {version}; restore partition= and "
-            "control= as they were, or start with a new checkpoint"
+            f"the checkpoint was written with another routing table of version {version}; restore the old values of "
+            "partition= and control=, or start with a new checkpoint"
         )
 
 
 def _bring(before: list[str] | None, now: str | None) -> str:
-    """Say which control directory a checkpoint needs, where it was, and where it is looked for."""
+    """Return a text about the control directory that a checkpoint needs: where it was, and where it should be."""
     if before is None:
-        return "give control= the directory that belongs to the checkpoint"
+        return "set control= to the directory that belongs to the checkpoint"
     location, host = before
-    where = f"the checkpoint needs the control directory {location!r}, as {host} saw it"
+    where = f"the checkpoint needs the control directory {location!r} of host {host}"
     if now is None:
-        return f"{where}; give it as control=, or set spark.braided.control to the folder of all of them"
-    return f"{where}; copy it to {now!r}" if now != location else f"{where}; it is not there, or older: restore it"
+        return f"{where}; set control= to it, or set spark.braided.control to the folder of all control directories"
+    return f"{where}; copy it to {now!r}" if now != location else f"{where}; it is missing or older: restore it"
 
 
 def _load_bookkeeping(store: Store, operator: Operator, task: WorkerTask) -> tuple[Json, Handover | None]:
-    """Return a worker's bookkeeping: its own, a new one, or one that begins with what other workers hand over."""
+    """Return a worker's bookkeeping: its own, a new one, or one that begins with the state of other workers."""
     content = store.load()
     bookkeeping = None if content is None else read_bookkeeping(content)
     known = -1 if bookkeeping is None else int(bookkeeping.get("generation", -1))
@@ -197,8 +197,8 @@ def _load_bookkeeping(store: Store, operator: Operator, task: WorkerTask) -> tup
         handover = task.rescaling.read(operator.options)
         if handover.workers != task.workers:
             raise StateError(
-                f"`braided rescale` gave this query {handover.workers} workers, but it has {task.workers}: Spark's "
-                f"part of the checkpoint is another one; {RESTORE}"
+                f"`braided rescale` changed this query to {handover.workers} workers, but it has {task.workers}, so "
+                f"Spark's part of the checkpoint does not fit; {RESTORE}"
             )
         check_options(handover.records[0]["options"], operator.options)
         return {**handover.bookkeeping(task.worker, task.rescaling.batch), "options": operator.options}, handover
@@ -217,26 +217,26 @@ def _load_bookkeeping(store: Store, operator: Operator, task: WorkerTask) -> tup
         return fresh, None
     if bookkeeping["workers"] != task.workers:
         raise StateError(
-            f"the checkpoint was written with {bookkeeping['workers']} workers, this query has {task.workers}; set "
+            f"the checkpoint was written with {bookkeeping['workers']} workers, but this query has {task.workers}; set "
             f"spark.sql.shuffle.partitions={bookkeeping['workers']} or start with a new checkpoint; if "
             "`braided rescale` was interrupted, run it again"
         )
     if bookkeeping["worker"] != task.worker:
-        raise StateError(f"worker {task.worker} was given the state of worker {bookkeeping['worker']}; {RESTORE}")
+        raise StateError(f"worker {task.worker} has the state of worker {bookkeeping['worker']}; {RESTORE}")
     check_options(bookkeeping["options"], operator.options)
     bookkeeping["options"] = operator.options
     return bookkeeping, None
 
 
 def _adopt(operator: Operator, handover: Handover, worker: int, table: tuple[int, str] | None, blocks: Blocks) -> Json:
-    """Return a new worker's share of what the workers before a change of their number had stored."""
+    """Return a new worker's share of the state of the old workers."""
     adopt: Callable[[Handover, int, Blocks], Json] | None = getattr(operator, "adopt", None)
     if adopt is None:
-        raise StateError("the state of this operator cannot be divided anew; restore the checkpoint from a copy")
+        raise StateError("the state of this operator cannot be divided again; restore the checkpoint from a copy")
     if table is not None and table != (handover.new.version, handover.new.digest):
         raise StateError(
             f"the first batch after `braided rescale` has the routing table {table[0]}, not the first one; start the "
-            "query with partition= and control= as they were"
+            "query with the old values of partition= and control="
         )
     return adopt(handover, worker, blocks)
 

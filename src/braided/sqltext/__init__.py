@@ -1,1 +1,1 @@
-"""Continuous queries as Spark SQL: read the text, find its joins of streams, say how each is run."""
+"""Continuous queries as Spark SQL: parse the text, find its joins of streams, and decide how each of them is run."""

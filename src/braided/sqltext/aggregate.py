@@ -1,4 +1,4 @@
-"""The aggregate of a SELECT whose joins were cut out: as a node over the join, and the SELECT as it reads that node.
+"""The aggregate of a SELECT without its joins: a node over the join, and the SELECT that reads the result of this node.
 
 ```
  SELECT w.start, upper(c.cell), count(*) + 1 ... GROUP BY window(c.ts, '1 minute', '10 seconds'), upper(c.cell)
@@ -29,13 +29,13 @@ _PLAIN_GROUPS = ("cube", "rollup", "grouping_sets")
 
 @dataclass(frozen=True)
 class AggregateReader:
-    """Which parts of a SELECT become columns of its aggregate."""
+    """The parts of a SELECT that become columns of its aggregate."""
 
     select: exp.Select
     columns: tuple[tuple[exp.Expression, str], ...]
 
     def read(self, view: str) -> None:
-        """Let the SELECT read a view of the aggregate's result."""
+        """Change the SELECT so that it reads a view of the aggregate's result."""
         for node, name in self.columns:
             node.replace(exp.column(exp.to_identifier(name, quoted=True), view))
         having = self.select.args.get("having")
@@ -52,16 +52,16 @@ def aggregate_of(
     is_aggregate: Callable[[str], bool | None],
     input: Node,
 ) -> tuple[Aggregate, AggregateReader]:
-    """Return the aggregate of a SELECT over a join; raise `NotApplied` where it is more than the node can say.
+    """Return the aggregate of a SELECT over a join; raise `NotApplied` if the node cannot express it.
 
-    `names` has the columns of the join by alias and column. `is_aggregate` says of a function whether Spark aggregates
-    by it; None: it does not know it.
+    `names` has the columns of the join by alias and column. `is_aggregate` returns whether a function is an aggregate
+    of Spark; None if Spark does not know it.
     """
     group = select.args.get("group")
     if group is None:
         raise NotApplied("it is in another SELECT than the join")
     if select.args.get("joins") or select.args.get("where"):
-        raise NotApplied("tables or conditions of Spark's lie between join and aggregate")
+        raise NotApplied("there are tables or conditions of Spark between join and aggregate")
     if select.args.get("distinct") or any(group.args.get(kind) for kind in _PLAIN_GROUPS):
         raise NotApplied("its groups are not plain")
     groups = _not_aggregated(select) if group.args.get("all") else group.expressions
@@ -70,7 +70,7 @@ def aggregate_of(
     if len(windows) != 1:
         raise NotApplied("it does not group by one window")
     if not all(tables_of(key) and tables_of(key) <= set(cut.columns) for key in keys):
-        raise NotApplied("it groups by more than columns of streams")
+        raise NotApplied("it does not only group by columns of streams")
     time, size, slide, offset = _window(windows[0], sources)
     calls = list(_aggregates(select))
     if not calls:
@@ -103,18 +103,18 @@ def aggregate_of(
 
 
 def is_window(node: exp.Expression) -> bool:
-    """Whether it calls Spark's `window`."""
+    """Whether a node calls Spark's `window`."""
     return isinstance(node, exp.Func) and str(node.name or node.sql_name()).lower() == "window"
 
 
 def _not_aggregated(select: exp.Select) -> list[exp.Expression]:
-    """Return what ``GROUP BY ALL`` groups by: the columns of a SELECT without an aggregate in them."""
+    """Return the groups of ``GROUP BY ALL``: the columns of a SELECT that contain no aggregate."""
     columns = [column.unalias() for column in select.expressions if not column.find(exp.AggFunc)]
     return [column for at, column in enumerate(columns) if column not in columns[:at]]
 
 
 def window_of(node: exp.Expression) -> tuple[exp.Column, int, int, int]:
-    """Return the time of a window, its size, slide and offset; raise `NotApplied` where they are not plain."""
+    """Return the time of a window, its size, slide and offset; raise `NotApplied` if they are not plain."""
     arguments = list(node.expressions) if node.expressions else [value for value in node.args.values() if value]
     column, durations = arguments[0], arguments[1:]
     if not isinstance(column, exp.Column):
@@ -143,22 +143,22 @@ def _aggregates(select: exp.Select) -> Iterator[exp.Expression]:
         if not isinstance(node, exp.AggFunc):
             continue
         if isinstance(node.parent, exp.Window | exp.IgnoreNulls | exp.RespectNulls):
-            raise NotApplied(f"{node.parent.sql()} is no plain aggregate")
+            raise NotApplied(f"{node.parent.sql()} is not a plain aggregate")
         yield node.parent if isinstance(node.parent, exp.Filter) else node
 
 
 def _check_scalar(node: exp.Expression, is_aggregate: Callable[[str], bool | None]) -> None:
-    """Refuse a function that Spark aggregates by and sqlglot does not know to."""
+    """Raise if a function is an aggregate of Spark, but not for sqlglot."""
     operators = (exp.AggFunc, exp.Binary)  # AND is a function there
     if isinstance(node, operators) or not isinstance(node, exp.Func | exp.Any | exp.All) or is_window(node):
         return
     called = is_aggregate(node.sql(dialect=Braided).partition("(")[0].strip().lower())
     if called or (called is None and isinstance(node, exp.Anonymous | exp.Any | exp.All)):
-        raise NotApplied(f"{node.sql(dialect=Braided)} is not known to merge")
+        raise NotApplied(f"partial results of {node.sql(dialect=Braided)} cannot be merged")
 
 
 def _over(node: exp.Expression, names: Mapping[tuple[str, str], str]) -> str:
-    """Return an expression over the columns of the join; a plain column as its bare name."""
+    """Return an expression over the columns of the join; a plain column becomes its name without quotes."""
     if isinstance(node, exp.Column):
         return names[node.table, node.name]
 

@@ -1,4 +1,4 @@
-"""Values for the parameter markers of a text, ``:name`` and ``?``, put in as literals: it is read many times here."""
+"""Replace the parameter markers of a text, ``:name`` and ``?``, by literals, because the text is parsed many times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from braided.sqltext.words import Words
 
 
 def fill_markers(text: str, literals: Mapping[str, str] | Sequence[str]) -> str:
-    """Return a text with literals for its markers: by name, or one after the other for question marks.
+    """Return a text with literals instead of its markers: by name, or in order for question marks.
 
     >>> fill_markers("SELECT ':k' FROM a WHERE k = :k AND n -:n > 0", {"k": "'x'", "n": "-1"})
     "SELECT ':k' FROM a WHERE k =  'x'  AND n - -1  > 0"
@@ -25,7 +25,7 @@ def fill_markers(text: str, literals: Mapping[str, str] | Sequence[str]) -> str:
                 raise OptionError(
                     f"args=: {words.place(at)}: the text has more question marks than values"
                     if not by_name
-                    else f"args=: {words.place(at)}: this question mark has no name; give a list of values"
+                    else f"args=: {words.place(at)}: this question mark has no name; pass a list of values"
                 )
             changes.append((words.start(at), words.stop(at), literals[used]))
             used += 1
@@ -36,12 +36,12 @@ def fill_markers(text: str, literals: Mapping[str, str] | Sequence[str]) -> str:
                 raise OptionError(f"args=: {words.place(at)}: no value for :{name}; args has {known or 'none'}")
             changes.append((words.start(at), words.stop(at + 1), literals[name]))
     if not by_name and used < len(literals):
-        raise OptionError(f"args=: {len(literals)} values for {used} question marks")
+        raise OptionError(f"args=: {len(literals)} values for {used} question marks; pass one value for each")
     for start, stop, literal in reversed(changes):
         text = f"{text[:start]} {literal} {text[stop:]}"
     return text
 
 
 def _is_marker(words: Words, at: int) -> bool:
-    """Whether a colon begins the name of a parameter, right after it."""
+    """Whether the name of a parameter follows directly after a colon."""
     return words.name(at + 1) is not None and words.start(at + 1) == words.stop(at)

@@ -1,4 +1,4 @@
-"""ASOF JOIN in a query's text: taken out before anything parses it, since neither sqlglot nor older Sparks know it.
+"""ASOF JOIN in a query's text: removed before the text is parsed, because sqlglot and older Sparks do not support it.
 
 ```
  FROM trades t LEFT ASOF JOIN quotes q MATCH_CONDITION (t.ts >= q.ts) ON t.symbol = q.symbol
@@ -6,7 +6,7 @@
        and for that join: t.ts >= q.ts
 ```
 
-What is taken out becomes spaces: everything else stays in its line and column.
+The removed text becomes spaces, so that the rest keeps its lines and columns.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _EXAMPLE = "ASOF JOIN quotes q MATCH_CONDITION (t.ts >= q.ts) ON t.symbol = q.sy
 
 @dataclass(frozen=True)
 class AsofClause:
-    """The match condition of an as-of join, and between which characters of the text its right input is."""
+    """The match condition of an as-of join, and the range of characters of its right input."""
 
     start: int
     stop: int
@@ -67,7 +67,7 @@ def take_asof(text: str) -> tuple[str, list[AsofClause]]:
             if kind >= 0 and words.tokens[kind].text.upper() in ("RIGHT", "FULL", "SEMI", "ANTI", "CROSS"):
                 raise OptionError(
                     f"sql: {words.place(at)}: a {words.tokens[kind].text.upper()} ASOF JOIN is not supported; write "
-                    "ASOF JOIN, or LEFT ASOF JOIN to keep rows that match nothing"
+                    "ASOF JOIN, or LEFT ASOF JOIN to keep rows without a match"
                 )
         match = _match_word(words, join)
         close = words.close(match + 1)
@@ -77,7 +77,7 @@ def take_asof(text: str) -> tuple[str, list[AsofClause]]:
             condition = sqlglot.parse_one(inside, dialect=Braided, into=exp.Condition)
         except SqlglotError as error:
             raise OptionError(
-                f"sql: {words.place(match)}: MATCH_CONDITION does not parse: {str(error).splitlines()[0]}"
+                f"sql: {words.place(match)}: MATCH_CONDITION cannot be parsed: {str(error).splitlines()[0]}"
             ) from error
         clauses.append(AsofClause(words.start(join), words.start(match), condition, words.place(match)))
     for start, stop in blanks:
@@ -86,7 +86,7 @@ def take_asof(text: str) -> tuple[str, list[AsofClause]]:
 
 
 def _match_word(words: Words, join: int) -> int:
-    """Return where MATCH_CONDITION of a join is."""
+    """Return the position of a join's MATCH_CONDITION."""
     depth_end, at = words.end_around(join), join + 1
     while at < depth_end:
         if words.says(at, "MATCH_CONDITION", "("):
@@ -95,7 +95,7 @@ def _match_word(words: Words, join: int) -> int:
             break
         at = words.close(at) + 1 if words.says(at, "(") else at + 1
     raise OptionError(
-        f"sql: {words.place(join)}: an ASOF JOIN has its MATCH_CONDITION (...) after its input: {_EXAMPLE}"
+        f"sql: {words.place(join)}: an ASOF JOIN needs a MATCH_CONDITION (...) after its input: {_EXAMPLE}"
     )
 
 
@@ -108,7 +108,7 @@ def place_matches(tree: exp.Expression, clauses: Sequence[AsofClause]) -> dict[i
             for join in tree.find_all(exp.Join)
             if (first := _first(join.this)) is not None and clause.start < first < clause.stop
         ]
-        # Joins inside of the input begin later.
+        # Joins inside the input begin later.
         placed[id(min(inside, key=lambda each: each[0])[1])] = clause.condition
     return placed
 
@@ -127,7 +127,7 @@ def asof_step(
     tolerance: str | None,
     how: How,
 ) -> Step:
-    """Return an as-of join of a stream with those before it."""
+    """Return the as-of join of a stream with the streams before it."""
     alias = join.alias_or_name
 
     def is_time(column: exp.Column) -> bool:
@@ -158,8 +158,8 @@ def asof_step(
     keys, rest = split_keys(others, alias)
     if rest:
         raise OptionError(
-            f"sql: {position(rest[0])}: an ASOF JOIN takes equalities of columns, and a bound on the two times; write "
-            f"{rest[0].sql()} in a subquery or in WHERE"
+            f"sql: {position(rest[0])}: the condition of an ASOF JOIN can only have equalities of columns and a bound "
+            f"on the two times; write {rest[0].sql()} in a subquery or in WHERE"
         )
     match = _MATCHES[op]
     if tolerance is not None:
@@ -172,7 +172,7 @@ def asof_step(
 
 
 def _qualified(part: exp.Expression, aliases: Sequence[str], sources: Mapping[str, Source]) -> exp.Expression:
-    """Return a condition whose columns have the aliases of their inputs, as all others of the query have by now."""
+    """Return a condition whose columns have the aliases of their inputs, like all other columns of the query."""
     copy = part.copy()
     for column in copy.find_all(exp.Column):
         name, table = column.name.lower(), column.table.lower()
@@ -192,13 +192,13 @@ def _qualified(part: exp.Expression, aliases: Sequence[str], sources: Mapping[st
 def _refuse(condition: exp.Expression, alias: str, joined: Sequence[str]) -> NoReturn:
     raise OptionError(
         f"sql: {position(condition)}: MATCH_CONDITION ({condition.sql()}) must compare the time of {alias} with that "
-        f"of {' or '.join(joined)} by >=, >, <= or <; how far apart they may be is a bound in ON, or a hint: "
+        f"of {' or '.join(joined)} by >=, >, <= or <; write their largest distance as a bound in ON, or in a hint: "
         f"/*+ BRAIDED('{alias}', 'tolerance=5 seconds') */"
     )
 
 
 def take_tolerances(hints: dict[str, list[str]]) -> dict[str, str]:
-    """Return the tolerances that hints give, by alias, and take them out of the hints."""
+    """Return the tolerances in hints, by alias, and remove them from the hints."""
     tolerances = {}
     for alias, options in hints.items():
         for text in list(options):

@@ -1,4 +1,4 @@
-"""Bounds on times that no condition sets: a hint, or `cap=`, says how far apart two times are at most.
+"""Bounds on times that no condition sets: a hint or `cap=` sets the largest distance of two times.
 
 ```
  /*+ BRAIDED('b', 'cap=1 hour'), BRAIDED('a', 'time=ts') */ ... b.ts BETWEEN a.ts AND a.expires
@@ -19,17 +19,17 @@ from braided.errors import OptionError
 from braided.sqltext.conditions import Bound, position, ties, two_sided
 
 OF_TIMES = ("cap", "time")
-"""Options of a hint that are for bounds, not for the join."""
+"""The options of a hint that are for bounds, and not for the join."""
 
 
 @dataclass
 class Caps:
-    """What hints say of times, by the alias of an input: how far apart they are at most, and which column it is."""
+    """The caps and the time columns from hints, by the alias of an input."""
 
     lengths: dict[str, int] = field(default_factory=dict)
     times: dict[str, str] = field(default_factory=dict)
     of_all: int | None = None
-    """How far apart the times of joins without a hint are at most: `cap=`."""
+    """The largest distance of times in joins without a hint: `cap=`."""
 
 
 def parse_cap(cap: Any) -> int | None:
@@ -38,12 +38,12 @@ def parse_cap(cap: Any) -> int | None:
         return None
     length = parse_duration(cap, "cap")
     if length < 0:
-        raise OptionError(f"cap={cap!r}: write a duration of nothing or more")
+        raise OptionError(f"cap={cap!r}: negative; write '0 seconds' or more")
     return length
 
 
 def take_caps(hints: dict[str, list[str]], is_time: Callable[[str, str], bool], cap: int | None = None) -> Caps:
-    """Return what hints say of times, and take it out of them. `is_time` knows the columns of an alias."""
+    """Return the caps and times in hints, and remove them from the hints. `is_time` checks the column of an alias."""
     caps = Caps(of_all=cap)
     for alias, texts in hints.items():
         for text in list(texts):
@@ -54,7 +54,7 @@ def take_caps(hints: dict[str, list[str]], is_time: Callable[[str, str], bool], 
             place = f"sql: the hint BRAIDED({alias!r}, {text!r})"
             if name.lower() == "time":
                 if not is_time(alias, value.lower()):
-                    raise OptionError(f"{place}: {alias} has no such time")
+                    raise OptionError(f"{place}: {alias} has no such time column; name one of its timestamps")
                 caps.times[alias] = value.lower()
                 continue
             try:
@@ -62,17 +62,17 @@ def take_caps(hints: dict[str, list[str]], is_time: Callable[[str, str], bool], 
             except OptionError as error:
                 raise OptionError(f"{place}: {error}") from error
             if caps.lengths[alias] < 0:
-                raise OptionError(f"{place}: write a duration of nothing or more")
+                raise OptionError(f"{place}: negative; write '0 seconds' or more")
     return caps
 
 
 def capped(
     bounds: Sequence[tuple[exp.Expression, Bound]], alias: str, caps: Caps, is_marked: Callable[[exp.Column], bool]
 ) -> list[tuple[exp.Expression, Bound]]:
-    """Return a bound on the other side of two times that have one on one side only, if a hint gives it.
+    """Return the missing bound of two times that have a bound on one side only, if there is a cap for it.
 
-    Which two times is said by a hint, or by watermarks: their columns are marked. Nothing else tells a time from a
-    time like `expires`.
+    Hints or watermarks decide which two times these are: columns with a watermark are marked. There is no other way to
+    distinguish the time of a stream from another time such as `expires`.
     """
     if not bounds or two_sided(bounds, alias) is not None:
         return []
@@ -90,8 +90,8 @@ def capped(
             column = next(c for c in _both(other) if c.sql() not in ties(first))
             one = next(c for c in _both(first) if c.table == column.table)
             raise OptionError(
-                f"sql: {position(part)}: the cap may be on {_shown(one)} or on {_shown(column)}; say which is the time "
-                f"of {column.table} in a hint: BRAIDED('{column.table}', 'time={one.name}'), or by a watermark on it"
+                f"sql: {position(part)}: the cap may be for {_shown(one)} or for {_shown(column)}; name the time of "
+                f"{column.table} in a hint: BRAIDED('{column.table}', 'time={one.name}'), or set a watermark on it"
             )
     hinted = (caps.lengths.get(name) for name in (alias, first.plus.table, first.minus.table))
     length = next((known for known in hinted if known is not None), caps.of_all)
@@ -102,17 +102,17 @@ def capped(
 
 
 def check_caps(caps: Caps, steps: Sequence[tuple[str, Sequence[Bound]]]) -> list[str]:
-    """Refuse a cap that no join needs, since whoever wrote it expects it to do something; return what to say of others.
+    """Raise if no join needs a cap, because the user expects an effect; return notes about the caps that are used.
 
-    A step is a stream that is joined with those before it, and the bounds of that.
+    A step is a stream that is joined with the streams before it, and the bounds of this join.
     """
     used = [(alias, each) for alias, bounds in steps for each in bounds if each.assumed]
     needed = {name for alias, each in used for name in (alias, each.plus.table, each.minus.table)}
     for alias in (*caps.lengths, *caps.times):
         if alias not in needed:
             raise OptionError(
-                f"sql: the hint BRAIDED({alias!r}, 'cap=...'): no join of {alias} has a bound on one side only; leave "
-                "it out"
+                f"sql: the hint BRAIDED({alias!r}, 'cap=...'): no join of {alias} has a bound on one side only; omit "
+                "the hint"
             )
     return [
         f"by its {'hint' if caps.lengths else 'cap='}, {_shown(each.plus)} and {_shown(each.minus)} are at most "

@@ -1,11 +1,12 @@
-"""Joins of three and more streams that share a key and a window: then they are one join of many streams.
+"""Joins of three or more streams with the same key and the same window become one join of many streams.
 
 ```
  a.k = b.k AND b.k = c.k  AND  |a.ts - b.ts| <= w AND |a.ts - c.ts| <= w AND |b.ts - c.ts| <= w
    ->  keys (a.k, b.k, c.k), all times of a combination within w of each other
 ```
 
-Every two streams must be bounded, and all alike. A chain (a with b, b with c) lets a and c be further apart.
+Every two streams must have bounds, and all bounds must be equal. In a chain (a with b, b with c), a and c can be
+further apart.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ _Name = tuple[str, str]
 
 @dataclass(frozen=True)
 class Common:
-    """Streams with a key of each, a time of each, the bounds on every two times, and conditions that are left."""
+    """Streams with a common key, the time of each, the bounds on every two times, and the other conditions."""
 
     streams: tuple[str, ...]
     times: tuple[str, ...]
     keys: tuple[tuple[str, ...], ...]
-    """For each key its column in every stream."""
+    """For each key, its column in every stream."""
     bounds: tuple[Bound, ...]
     rest: tuple[exp.Expression, ...]
 
     def within(self, value: Callable[[Bound], int]) -> int | None:
-        """Return the window that all two streams share, given the values of bounds; None where they share none."""
+        """Return the common window of every two streams, given the values of bounds; None if there is none."""
         spans = set()
         for one, other in combinations(self.streams, 2):
             both = [each for each in self.bounds if {each.plus.table, each.minus.table} == {one, other}]
@@ -47,7 +48,7 @@ class Common:
 
 
 def find_common(cut: Cut, sources: Mapping[str, Source]) -> Common | None:
-    """Return what the streams of a SELECT share; None where they are joined one after the other."""
+    """Return the common key and bounds of the streams of a SELECT; None if they are joined one after the other."""
     streams = (cut.first, *(step.right for step in cut.steps))
     times: dict[str, str] = {}
     for step in cut.steps:
@@ -81,7 +82,7 @@ def find_common(cut: Cut, sources: Mapping[str, Source]) -> Common | None:
 def _keys(
     equal: list[tuple[exp.Column, exp.Column]], streams: tuple[str, ...]
 ) -> tuple[tuple[tuple[str, ...], ...], list[exp.Expression]]:
-    """Return the keys of which every stream has one column, and the equalities that are not of them."""
+    """Return the keys with one column in every stream, and the other equalities."""
     classes: list[set[_Name]] = []
     for pair in equal:
         new = {(column.table, column.name) for column in pair}

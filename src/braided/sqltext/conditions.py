@@ -1,6 +1,6 @@
-"""What a condition says of two streams: equal keys, bounds on their times, and the rest.
+"""The parts of a condition on two streams: equal keys, bounds on their times, and the rest.
 
-A bound is a comparison of two times up to constants, in any arrangement:
+A bound is a comparison of two times and constants, in any form:
 
     b.ts <= a.ts + INTERVAL 10 SECONDS        a.ts - b.ts > - INTERVAL 1 MINUTE
     a.ts + INTERVAL 5 SECONDS >= b.ts         b.ts BETWEEN a.ts - INTERVAL 10 SECONDS AND a.ts
@@ -26,10 +26,10 @@ class Bound:
     constants: tuple[tuple[int, exp.Expression], ...]
     """(sign, interval)"""
     subtracts: bool
-    """Whether two times are subtracted, which Spark does by the clock on the wall."""
+    """Whether two times are subtracted, which Spark does in local time."""
     source: exp.Expression
     assumed: bool = False
-    """Whether the user vouches for it, and no condition of the text says it."""
+    """Whether it comes from the user's cap, and not from a condition in the text."""
 
 
 @dataclass
@@ -46,7 +46,7 @@ def tables_of(condition: exp.Expression) -> set[str]:
 
 
 def equality(condition: exp.Expression) -> tuple[exp.Column, exp.Column] | None:
-    """Return the two columns of different inputs that a condition asks to be equal."""
+    """Return the two columns of different inputs that must be equal by a condition; None for other conditions."""
     if not isinstance(condition, exp.EQ):
         return None
     one, other = condition.left, condition.right
@@ -99,12 +99,12 @@ def _scaled(value: Linear | None, sign: int) -> Linear | None:
 
 
 def ties(bound_: Bound) -> set[str]:
-    """Return the two times that a bound is on."""
+    """Return the two times of a bound."""
     return {bound_.plus.sql(), bound_.minus.sql()}
 
 
 def two_sided(bounds: Sequence[tuple[exp.Expression, Bound]], alias: str) -> tuple[exp.Column, exp.Column] | None:
-    """Return the first pair of times, of the left and of `alias`, that has bounds on both sides."""
+    """Return the first pair of times, of a left stream and of `alias`, with bounds on both sides."""
     for _, each in bounds:
         same = [other for _, other in bounds if ties(other) == ties(each)]
         right, left = (each.plus, each.minus) if each.plus.table == alias else (each.minus, each.plus)
@@ -123,9 +123,9 @@ def _has_both(bounds: Sequence[Bound], alias: str) -> bool:
 
 
 def limits(bounds: Sequence[tuple[Bound, int]], left: set[str]) -> tuple[int | None, int | None]:
-    """Return the bounds ``lo <= right - left <= hi`` in microseconds that hold together; `left` names the left inputs.
+    """Return ``lo <= right - left <= hi`` in microseconds from all bounds together; `left` has the left inputs.
 
-    Each bound comes with the value of its constants.
+    Each bound is a pair with the value of its constants.
     """
     lo: int | None = None
     hi: int | None = None
@@ -142,9 +142,9 @@ def limits(bounds: Sequence[tuple[Bound, int]], left: set[str]) -> tuple[int | N
 
 
 def position(node: exp.Expression) -> str:
-    """Return where a part of the text is, as an editor counts."""
+    """Return the line and column of a part of the text, as in an editor."""
     for identifier in node.find_all(exp.Identifier):
         at = identifier.meta
-        if "line" in at:  # sqlglot counts to the end of a word
+        if "line" in at:  # the column of sqlglot is that of the end of a word
             return f"line {at['line']}, column {at['col'] - (at['end'] - at['start'])}"
     return "the text"

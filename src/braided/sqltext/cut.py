@@ -1,9 +1,9 @@
-"""Cut joins of streams out of a query's text: what each joins, by what, and what is left to Spark.
+"""Cut the joins of streams out of a query's text: their streams, keys and bounds, and the rest for Spark.
 
 ```
  SELECT ... FROM a JOIN b ON <keys, times, rest> JOIN s ON ...      a, b streams; s a table
-   ->  j = a JOIN b      ours: keys, bounds on times, the rest as a predicate, columns that are read
-       SELECT ... FROM j JOIN s ON ...                              as text, to Spark
+   ->  j = a JOIN b      in Braided: keys, bounds on times, the rest as a predicate, columns that are read
+       SELECT ... FROM j JOIN s ON ...                              in Spark, as text
 ```
 """
 
@@ -28,12 +28,12 @@ def cut_select(
     matches: Mapping[int, exp.Expression] | None = None,
     cap: int | None = None,
 ) -> Cut | None:
-    """Take the joins of streams out of a SELECT, whose columns are all qualified; None if it has none.
+    """Remove the joins of streams from a SELECT, whose columns are all qualified, and return them; None without any.
 
-    Raises `LeftToSparkError`, and leaves the SELECT as it is but for its hints, where windows are joined as a whole.
-    The SELECT keeps its other joins and conditions; its columns of streams still have their old qualifiers, and its
-    first table is what it was. `matches` are the match conditions of as-of joins, by the id of the join. `cap`
-    is how far apart two times are at most that have a bound on one side only.
+    If windows are joined as a whole, it raises `LeftToSparkError`, and changes only the hints of the SELECT. The SELECT
+    keeps its other joins and conditions. Its columns of streams keep their old qualifiers, and its first table stays
+    the same. `matches` has the match conditions of as-of joins, by the id of the join. `cap` is the largest distance of
+    two times with a bound on one side only.
     """
     joins: list[exp.Join] = list(select.args.get("joins") or [])
     start = select.args.get("from_") or select.args.get("from")
@@ -51,7 +51,7 @@ def cut_select(
     for alias in hints:
         if alias not in streams:
             raise OptionError(
-                f"sql: the hint BRAIDED({alias!r}, ...): no stream has that alias; it is one of "
+                f"sql: the hint BRAIDED({alias!r}, ...): no stream has this alias; use one of "
                 f"{', '.join(sorted(streams))}"
             )
     caps = take_caps(hints, lambda alias, name: sources[alias].is_time(name), cap)
@@ -72,17 +72,17 @@ def cut_select(
             steps = _inner_steps(streams, between, sources, caps)
         except LeftToSparkError as why:
             if hints:
-                raise LeftToSparkError(f"{why}, and the hint BRAIDED changes nothing there") from why
+                raise LeftToSparkError(f"{why}, so the hint BRAIDED has no effect") from why
             raise
     else:
         if not sources[first].streaming:
             raise OptionError(
-                f"sql: {position(start)}: a query that joins streams by more than inner joins starts with a stream; "
-                f"write the table {first} after them"
+                f"sql: {position(start)}: a query with outer, semi or anti joins of streams must start with a stream; "
+                f"write the table {first} after the streams"
             )
         ordered = OrderedJoins(first, own, sources, caps, matches or {})
         steps = ordered.steps(conditions, take_tolerances(hints))
-        filters, remaining = ordered.filters, ordered.kept
+        filters, remaining = ordered.filters, ordered.on_result
     caps_error = check_caps(caps, [(step.right, step.bounds) for step in steps if step.match is None])
     tables = [join for join in joins if not _is_stream(join, sources)]
     if not sources[first].streaming:
@@ -103,22 +103,23 @@ def _is_stream(join: exp.Join, sources: Mapping[str, Source]) -> bool:
 
 
 def _refuse_nested(start: exp.Expression, joins: Sequence[exp.Join], sources: Mapping[str, Source]) -> None:
-    """Refuse joins inside of an input, which has no alias of its own."""
+    """Raise if there are joins inside an input, because these have no alias."""
     for each in (start, *joins):
         if each.this.args.get("joins") or each.alias_or_name not in sources:
             raise OptionError(
-                f"sql: {position(each)}: a join inside of a join is not supported; write it as a subquery with an "
+                f"sql: {position(each)}: a join inside a join is not supported; write it as a subquery with an "
                 "alias: (SELECT ... FROM b JOIN c ON ...) q"
             )
 
 
 def _check_tables(joins: Sequence[exp.Join], sources: Mapping[str, Source]) -> None:
-    """Refuse joins with tables that Spark could not do after those of the streams."""
+    """Raise if there are joins with tables that Spark cannot run after the joins of the streams."""
     tables = [join for join in joins if not _is_stream(join, sources)]
     for join in tables:
         if kind_of(join) in ("right", "full"):
             raise OptionError(
-                f"sql: {position(join)}: a {called(join)} with a table beside joins of streams is not supported"
+                f"sql: {position(join)}: a {called(join)} with a table, together with joins of streams, is not "
+                "supported; join the table in another query"
             )
     for at, join in enumerate(joins):
         if (
@@ -138,7 +139,7 @@ def _inner_steps(
     sources: Mapping[str, Source],
     caps: Caps,
 ) -> list[Step]:
-    """Join the streams one by one, each as soon as a bound ties it to those before it."""
+    """Join the streams one by one, each as soon as it has bounds with the streams before it."""
     joined, waiting, steps = [streams[0]], list(streams[1:]), []
     pending = list(between)
     while waiting:
@@ -157,7 +158,7 @@ def _inner_steps(
 
 
 def _columns(read: Iterable[tuple[str, str]], streams: Sequence[str], steps: Sequence[Step]) -> dict[str, list[str]]:
-    """Return the columns of each stream that its joins read, or anything that is left after them."""
+    """Return the columns of each stream that its joins or the rest of the query read."""
     used: dict[str, dict[str, None]] = {alias: {} for alias in streams}
     for alias, name in [*read, *((column.table, column.name) for step in steps for column in step.columns)]:
         if alias in used:
@@ -166,7 +167,7 @@ def _columns(read: Iterable[tuple[str, str]], streams: Sequence[str], steps: Seq
 
 
 def own_columns(select: exp.Select) -> list[exp.Column]:
-    """Return the columns that a SELECT reads itself, not those inside its inputs."""
+    """Return the columns that a SELECT reads itself, without those inside its inputs."""
 
     def is_input(node: exp.Expression) -> bool:
         return isinstance(node, exp.With) or (
@@ -177,7 +178,7 @@ def own_columns(select: exp.Select) -> list[exp.Column]:
 
 
 def own_nodes(select: exp.Select) -> Iterator[exp.Expression]:
-    """Yield the parts of a SELECT without those of any query inside it."""
+    """Yield the parts of a SELECT without those of queries inside it."""
 
     def is_other(node: exp.Expression) -> bool:
         return isinstance(node, exp.With) or (isinstance(node, exp.Query) and node is not select)
@@ -186,7 +187,7 @@ def own_nodes(select: exp.Select) -> Iterator[exp.Expression]:
 
 
 def _hints(select: exp.Select) -> dict[str, list[str]]:
-    """Return the options that a hint gives to joins, by the alias of an input; and take it out."""
+    """Return the options of joins in the hint, by the alias of an input, and remove the hint."""
     hints: dict[str, list[str]] = {}
     hint = select.args.get("hint")
     for each in hint.expressions if hint is not None else ():

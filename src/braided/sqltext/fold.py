@@ -1,4 +1,4 @@
-"""A join of windows with an aggregate of the same windows needs no join: the rows of a group wait with its result.
+"""A join of windows with an aggregate of the same windows needs no join: a group's rows are kept with its result.
 
 ```
  SELECT ... FROM (X) b JOIN (SELECT w, max(n) AS most FROM (X) GROUP BY w) m ON b.w = m.w AND b.n >= m.most
@@ -8,8 +8,8 @@
 ```
 
 Every row of X meets exactly one row of the aggregate: that of its own group. X is computed once instead of twice, and
-of four stateful operators two are left. X must be an aggregate itself, so that a group has few rows, and nothing in the
-query may differ from one evaluation to the next.
+two of four stateful operators are left. X must be an aggregate itself, so that a group has few rows, and the query must
+be deterministic.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from braided.expressions.conjuncts import conjuncts
 from braided.sqltext.conditions import equality
 from braided.sqltext.cut import own_columns
 
-# Clauses of the aggregate that would let it see other rows than X's, or give others than one a group.
+# Clauses with which the aggregate would have other rows than X, or not exactly one row per group.
 _OTHER_CLAUSES = ("joins", "where", "having", "order", "limit", "offset", "distinct", "qualify", "laterals", "hint")
 _FOLDED, _ROWS, _ROW = "braided_folded", "braided_rows", "braided_row"
 
@@ -37,13 +37,13 @@ class _Pair:
     inner: exp.Expression
     columns: list[str]
     keys: dict[str, str]
-    """Of each group column of the rows, what the aggregate calls it."""
+    """For each group column of the rows, its name in the aggregate."""
     windows: set[str]
-    """Columns of the rows that are windows."""
+    """The columns of the rows that are windows."""
 
 
 def fold(tree: exp.Expression, streams: Collection[str]) -> list[str]:
-    """Fold every such join of a qualified query, where it is over `streams`; return what was done, in words."""
+    """Fold every such join over `streams` in a qualified query; return notes about it."""
     ctes = {cte.alias: cte.this for cte in tree.find_all(exp.CTE)}
     reasons = []
     for select in list(tree.find_all(exp.Select)):
@@ -51,7 +51,7 @@ def fold(tree: exp.Expression, streams: Collection[str]) -> list[str]:
         if fitting is not None and reads(fitting[0].rows, streams, ctes):
             pair, rest = fitting
             reasons.append(
-                f"{pair.rows.alias_or_name} and {pair.total.alias_or_name} are made at once, without a join: "
+                f"{pair.rows.alias_or_name} and {pair.total.alias_or_name} are computed together, without a join: "
                 f"{pair.total.alias_or_name} is an aggregate of the rows of {pair.rows.alias_or_name}"
             )
             _rewrite(select, pair, rest)
@@ -59,13 +59,13 @@ def fold(tree: exp.Expression, streams: Collection[str]) -> list[str]:
 
 
 def reads(node: exp.Expression, streams: Collection[str], ctes: Mapping[str, exp.Expression]) -> bool:
-    """Whether a part of a query reads a stream. Of tables a group may have any number of rows."""
+    """Whether a part of a query reads a stream. (With tables, a group may have any number of rows.)"""
     names = {table.name for table in node.find_all(exp.Table)}
     return any(name in streams or (name in ctes and reads(ctes[name], streams, ctes)) for name in names)
 
 
 def _find(select: exp.Select, ctes: Mapping[str, exp.Expression]) -> tuple[_Pair, list[exp.Expression]] | None:
-    """Return the rows, their aggregate, and the conditions that are left after their groups have met."""
+    """Return the rows, their aggregate, and the conditions other than the equality of groups."""
     start, joins = select.args.get("from_") or select.args.get("from"), select.args.get("joins") or []
     if start is None or len(joins) != 1 or select.args.get("hint") or select.args.get("laterals"):
         return None
@@ -92,7 +92,7 @@ def _find(select: exp.Select, ctes: Mapping[str, exp.Expression]) -> tuple[_Pair
 
 
 def _pair(rows: exp.Expression, total: exp.Expression, ctes: Mapping[str, exp.Expression]) -> _Pair | None:
-    """Return the two if the second is an aggregate of the first, by some of its columns."""
+    """Return the pair if the second is an aggregate of the first, by some of its columns."""
     body = _body(rows, ctes)
     if body is None or body.args.get("group") is None or not isinstance(total, exp.Subquery):
         return None
@@ -134,7 +134,7 @@ def _is_window(value: exp.Expression) -> bool:
 
 
 def _met(part: exp.Expression, pair: _Pair) -> str | None:
-    """Return the group column by which a condition lets rows meet their own group."""
+    """Return the group column that a condition compares with that of the aggregate; None for other conditions."""
     both = equality(part)
     if both is None:
         return None
@@ -158,7 +158,7 @@ def _rewrite(select: exp.Select, pair: _Pair, rest: list[exp.Expression]) -> Non
     row = exp.alias_(exp.func("explode", _column(_ROWS, _FOLDED)), _ROW, quoted=True)
     each = exp.select(*(exp.alias_(_column(name, _FOLDED), name, quoted=True) for name in names), row)
     each = each.from_(aggregate.subquery(_FOLDED, copy=False), copy=False)
-    # Rows without a key have a group, but a join by the key does not find it.
+    # Rows without a key have a group too, but a join by the key does not match them.
     conditions = [exp.Not(this=exp.Is(this=_column(name, total), expression=exp.Null())) for name in pair.keys.values()]
     where = select.args.get("where")
     conditions += [*rest, *(conjuncts(where.this) if where is not None else [])]
@@ -171,7 +171,7 @@ def _rewrite(select: exp.Select, pair: _Pair, rest: list[exp.Expression]) -> Non
 
 
 def _of_row(name: str, pair: _Pair, total: str) -> exp.Expression:
-    # By a window itself Spark knows how late it is, by one that was packed it does not.
+    # Spark knows the watermark of a window column, but not that of a window inside a packed struct.
     if name in pair.windows and name in pair.keys:
         return _column(pair.keys[name], total)
     return exp.Dot(this=_column(_ROW, total), expression=exp.to_identifier(name, quoted=True))

@@ -1,4 +1,4 @@
-"""Joins of streams as a text has them: the inputs of a SELECT, one step for each join, and all of them as a cut."""
+"""The joins of streams in a text: the inputs of a SELECT, one step for each join, and all of them as a cut."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _WINDOW = "struct<start:timestamp"
 
 
 class LeftToSparkError(Exception):
-    """The joins of a SELECT are ones that Spark does by itself."""
+    """Spark runs the joins of a SELECT itself."""
 
 
 @dataclass
 class Source:
-    """An input of a SELECT: its alias, its columns with their types in Spark's words, whether it is a stream."""
+    """An input of a SELECT: its alias, its columns with Spark's names of their types, and whether it is a stream."""
 
     alias: str
     node: exp.Expression
@@ -37,7 +37,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Match:
-    """Which row an as-of join takes: the last before, or the first after, and whether one of the same time counts."""
+    """Which row an as-of join takes: the last one before or the first one after; and whether the same time counts."""
 
     direction: Direction
     exact: bool
@@ -50,14 +50,14 @@ class Step:
     left: tuple[str, ...]
     right: str
     keys: list[tuple[exp.Column, exp.Column]]
-    """(of the streams on the left, of the one on the right)"""
+    """Pairs (column of a left stream, column of the right stream)."""
     bounds: list[Bound]
     times: tuple[exp.Column, exp.Column]
     rest: list[exp.Expression]
-    """Conditions on both, which the join evaluates for each pair."""
+    """Conditions on both sides, which the join evaluates for each pair."""
     how: How = "inner"
     match: Match | None = None
-    """Set where it is an as-of join."""
+    """Set for an as-of join."""
 
     @property
     def columns(self) -> list[exp.Column]:
@@ -68,7 +68,7 @@ class Step:
 
 @dataclass
 class Cut:
-    """The joins of streams of one SELECT, in order, with what each stream is filtered by and which columns are read."""
+    """The joins of streams of one SELECT, in order, with the filters and the columns of each stream."""
 
     first: str
     steps: list[Step]
@@ -76,7 +76,7 @@ class Cut:
     columns: dict[str, list[str]]
     hints: dict[str, list[str]] = field(default_factory=dict)
     capped: list[str] = field(default_factory=list)
-    """What is to be said of bounds that only a hint gives."""
+    """Notes about bounds that come from a hint."""
     read: list[tuple[str, str]] = field(default_factory=list)
     """The columns, by alias and name, that are read after all joins."""
 
@@ -89,7 +89,7 @@ def find_step(
     caps: Caps,
     how: How = "inner",
 ) -> Step | None:
-    """Return the join of a stream with those before it by some conditions; None where these do not bound its times."""
+    """Return the join of a stream with the streams before it; None if the conditions do not bound its times."""
 
     def is_time(column: exp.Column) -> bool:
         return sources[column.table].is_time(column.name)
@@ -108,7 +108,7 @@ def find_step(
 def split_keys(
     parts: Sequence[exp.Expression], alias: str
 ) -> tuple[list[tuple[exp.Column, exp.Column]], list[exp.Expression]]:
-    """Return the equalities of a column of a stream with one of those before it, and the other conditions."""
+    """Return the equalities of a stream's column with a column of the streams before it, and the other conditions."""
     keys, rest = [], []
     for part in parts:
         pair = equality(part)
@@ -122,19 +122,19 @@ def split_keys(
 def no_bounds(
     joined: Sequence[str], alias: str, parts: Sequence[exp.Expression], sources: Mapping[str, Source]
 ) -> Exception:
-    """Return the error that says how to bound the times of a stream; or that windows are joined, which Spark can do."""
+    """Return the error about missing bounds on the times of a stream; or, for joined windows, that Spark joins them."""
     if any(_is_by_window(part, alias, sources) for part in parts):
-        return LeftToSparkError(f"{alias} is joined by whole windows: that join is Spark's own")
+        return LeftToSparkError(f"{alias} is joined by whole windows, and Spark runs this join")
     return OptionError(
-        f"sql: {position(sources[alias].node)}: no bounds on both sides tie the time of {alias} to that of "
+        f"sql: {position(sources[alias].node)}: the time of {alias} has no bounds on both sides with that of "
         f"{' or '.join(joined)}; write for example {alias}.ts BETWEEN {joined[0]}.ts - INTERVAL 10 "
-        f"SECONDS AND {joined[0]}.ts + INTERVAL 10 SECONDS, or how far apart they are at most in a hint: "
-        f"/*+ BRAIDED('{alias}', 'cap=1 hour') */, or for all joins by cap='1 hour'"
+        f"SECONDS AND {joined[0]}.ts + INTERVAL 10 SECONDS, or write their largest distance in a hint: "
+        f"/*+ BRAIDED('{alias}', 'cap=1 hour') */, or for all joins in cap='1 hour'"
     )
 
 
 def _is_by_window(part: exp.Expression, alias: str, sources: Mapping[str, Source]) -> bool:
-    """Whether a condition asks the window of a stream to be that of another."""
+    """Whether a condition compares the window of a stream with that of another one."""
     both = equality(part)
     if both is None or alias not in (both[0].table, both[1].table):
         return False

@@ -1,13 +1,13 @@
-"""Joins of streams of which one at least is not inner: in the order of the text, each with its own condition.
+"""Joins of streams if at least one is not inner: in the order of the text, each with its own condition.
 
 ```
  a JOIN b ON p LEFT JOIN c ON q JOIN d ON r WHERE w
 
-   ON of an outer, semi or anti join     says what matches, and is evaluated for each pair. Of a semi join, what reads
-                                         only the right stream filters it before the join.
-   ON of an inner join, and WHERE        are filters. They go down past joins that keep the rows on their left (inner,
-                                         left, semi, anti), to the stream itself where nothing makes nulls of it.
-                                         Where WHERE cannot go down, Spark evaluates it on the result.
+   ON of an outer, semi or anti join     decides what matches, and is evaluated for each pair. For a semi join, a part
+                                         that reads only the right stream filters this stream before the join.
+   ON of an inner join, and WHERE        are filters. They move down below joins that keep the rows on their left
+                                         (inner, left, semi, anti), to the stream itself if no join makes it null.
+                                         If WHERE cannot move down, Spark evaluates it on the result.
 ```
 """
 
@@ -29,7 +29,7 @@ from braided.typing import How
 _SIDES: dict[str, How] = {"LEFT": "left", "RIGHT": "right", "FULL": "full"}
 _HALVES: dict[str, How] = {"SEMI": "left_semi", "ANTI": "left_anti"}
 _KEEP_LEFT = ("inner", "left", "left_semi", "left_anti")
-"""Joins that give the rows on their left with their values: a filter on those may come before or after."""
+"""Joins that keep the values of rows on their left, so that a filter on them can be before or after the join."""
 
 
 def kind_of(join: exp.Join) -> How:
@@ -39,7 +39,7 @@ def kind_of(join: exp.Join) -> How:
 
 
 def called(join: exp.Join) -> str:
-    """Return what SQL calls the kind of a join.
+    """Return SQL's name of the kind of a join.
 
     >>> import sqlglot
     >>> called(sqlglot.parse_one("SELECT * FROM a LEFT ANTI JOIN b ON a.k = b.k", dialect="spark").find(exp.Join))
@@ -55,17 +55,17 @@ def is_plain(join: exp.Join, matches: Mapping[int, exp.Expression]) -> bool:
 
 @dataclass
 class OrderedJoins:
-    """The joins of the streams of a SELECT one after the other, and where each condition goes."""
+    """The joins of the streams of a SELECT in order, and the place of each condition."""
 
     first: str
     joins: Sequence[exp.Join]
-    """Of streams, in the order of the text."""
+    """The joins of streams, in the order of the text."""
     sources: Mapping[str, Source]
     caps: Caps
     matches: Mapping[int, exp.Expression]
     """The match conditions of as-of joins, by the id of the join."""
     filters: dict[str, list[exp.Expression]] = field(default_factory=dict)
-    kept: list[exp.Expression] = field(default_factory=list)
+    on_result: list[exp.Expression] = field(default_factory=list)
     """Conditions that Spark evaluates on the result."""
 
     def __post_init__(self) -> None:
@@ -76,12 +76,12 @@ class OrderedJoins:
         self.filters = {alias: [] for alias in self._streams}
 
     def steps(self, where: Sequence[exp.Expression], tolerances: Mapping[str, str]) -> list[Step]:
-        """Return a step for each join. `tolerances` are those of hints, by alias."""
+        """Return a step for each join. `tolerances` has the tolerances in hints, by alias."""
         for alias in tolerances:
             if not self._is_asof(self._level[alias]):
                 raise OptionError(
-                    f"sql: the hint BRAIDED({alias!r}, 'tolerance=...'): {alias} is not joined by an ASOF JOIN; leave "
-                    "it out"
+                    f"sql: the hint BRAIDED({alias!r}, 'tolerance=...'): {alias} is not joined by an ASOF JOIN; omit "
+                    "the hint"
                 )
         for level, join in enumerate(self.joins, start=1):
             for part in conjuncts(join.args.get("on")):
@@ -105,22 +105,22 @@ class OrderedJoins:
             if not step.keys and self._kinds[level] != "inner" and step.match is None:
                 raise OptionError(
                     f"sql: {position(join)}: a {called(join)} of streams needs a key: an equality of columns such as "
-                    f"{joined[0]}.k = {alias}.k in its condition; only an inner join can do without"
+                    f"{joined[0]}.k = {alias}.k in its condition; only an inner join does not need one"
                 )
             steps.append(step)
         return steps
 
     def _place_filter(self, part: exp.Expression, level: int, join: exp.Join | None) -> None:
-        """Place a condition that drops rows after a join: of WHERE, or of the ON of an inner join."""
+        """Place a condition that drops rows after a join: from WHERE, or from the ON of an inner join."""
         used = tables_of(part)
         if part.find(exp.Query) or not used or not used <= set(self._streams):
             if any(kind not in _KEEP_LEFT for kind in self._kinds[level + 1 :]):
                 assert join is not None
                 raise OptionError(
-                    f"sql: {position(part)}: {part.sql()} reads more than streams, and a RIGHT or FULL JOIN follows; "
-                    "write this join as a subquery"
+                    f"sql: {position(part)}: {part.sql()} does not only read streams, and a RIGHT or FULL JOIN "
+                    "follows; write this join as a subquery"
                 )
-            self.kept.append(part)
+            self.on_result.append(part)
             return
         home = max(self._level[alias] for alias in used)
         lowest = level
@@ -134,22 +134,22 @@ class OrderedJoins:
             if self._kinds[at] == "inner" and not self._is_asof(at):
                 self._parts[at].append(part)
                 return
-        self.kept.append(part)
+        self.on_result.append(part)
 
     def _is_asof(self, level: int) -> bool:
         return level > 0 and id(self.joins[level - 1]) in self.matches
 
     def _place_condition(self, part: exp.Expression, level: int, join: exp.Join) -> None:
-        """Place a condition that says what matches: of the ON of a join that is not inner, or of an as-of join."""
+        """Place a condition that decides what matches: from the ON of a join that is not inner, or of an as-of join."""
         used, how = tables_of(part), self._kinds[level]
         if part.find(exp.Query) or not used or not used <= set(self._streams):
             raise OptionError(
-                f"sql: {position(part)}: {part.sql()} in the condition of a {called(join)} reads more than its "
+                f"sql: {position(part)}: {part.sql()} in the condition of a {called(join)} does not only read its "
                 "streams; filter or join them in a subquery before"
             )
         alias = self._streams[level]
-        # A stream's clock goes by the rows that pass its filters. Rows that wait for that clock would wait for a row
-        # that passes, and be late for Spark's watermark, which goes by all rows.
+        # Only rows that pass its filters move a stream's clock. So rows that wait for the clock would wait for a row
+        # that passes, and be late for Spark's watermark, which all rows move.
         is_timed = any(column.name in self.sources[column.table].marked for column in part.find_all(exp.Column))
         is_right = used == {alias} and how in ("inner", "left", "left_semi")
         is_left = level == 1 and used == {self.first} and how == "inner"

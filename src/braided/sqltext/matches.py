@@ -1,12 +1,11 @@
-"""Take MATCH_RECOGNIZE clauses out of a query's text, one at a time: Spark does not know them.
+"""Remove MATCH_RECOGNIZE clauses from a query's text, one at a time, because Spark does not support them.
 
 ```
  SELECT ... FROM <input> MATCH_RECOGNIZE (<clause>) AS m JOIN s ON ...
-   ->  <input>, the name of a stream or table, or a query of its own; what <clause> says
+   ->  <input>, the name of a stream or table, or a separate query; and the content of <clause>
        SELECT ... FROM         match_1                 AS m JOIN s ON ...
 ```
-
-What is taken out becomes spaces: everything else stays in its line and column, and so do the places in messages.
+The removed text becomes spaces, so the rest keeps its lines and columns, also in messages.
 """
 
 from __future__ import annotations
@@ -25,26 +24,26 @@ _NAME = "MATCH_RECOGNIZE"
 
 @dataclass(frozen=True)
 class Match:
-    """One clause of a text: what it says, what it reads, and the text around it."""
+    """One clause of a text: its content, its input, and the text around it."""
 
     clause: Clause
     table: tuple[str, ...] | None
-    """The name of its input, with its database, where it is no query."""
+    """The name of its input, with its database, if the input is not a query."""
     query: str | None
     """Its input as a query, with the common table expressions that it may use."""
     place: str
-    """Where its input is in the text."""
+    """The place of its input in the text."""
     _before: str
     _after: str
 
     def without(self, name: str) -> str:
-        """Return the text with a stream of this name in place of the input and the clause."""
+        """Return the text with a stream of this name instead of the input and the clause."""
         assert len(name) <= len(_NAME)
         return self._before + name.ljust(len(_NAME)) + self._after
 
 
 def find_match(text: str) -> Match | None:
-    """Return the first clause of a text, whose input can have none; None where there is none left."""
+    """Return the first clause of a text, whose input contains no clause; None if there is none."""
     if _NAME not in text.upper():
         return None
     words = Words(text)
@@ -65,7 +64,7 @@ def _match(words: Words, at: int) -> Match:
 
 
 def _input(words: Words, at: int) -> int:
-    """Return the first word of what stands before a clause in FROM."""
+    """Return the first word of a clause's input in FROM."""
     opens = {words.close(opened): opened for opened in range(at) if words.is_(opened, TokenType.L_PAREN)}
     start = at
     while start > 0 and not words.is_(
@@ -79,12 +78,12 @@ def _input(words: Words, at: int) -> int:
 
 def _refuse_input(words: Words, at: int) -> NoReturn:
     raise OptionError(
-        f"sql: {words.place(at)}: {_NAME} stands after a stream, a table or a subquery: FROM logins {_NAME} (...) AS m"
+        f"sql: {words.place(at)}: {_NAME} must follow a stream, a table or a subquery: FROM logins {_NAME} (...) AS m"
     )
 
 
 def _read_input(words: Words, start: int, stop: int) -> tuple[tuple[str, ...] | None, str | None]:
-    """Return the input of a clause as a name or as a query; its alias has no meaning outside."""
+    """Return the input of a clause as a name or as a query; its alias is not visible outside."""
     visible, names = _visible(words, start)
     if words.is_(start, TokenType.L_PAREN):
         close = words.close(start)
@@ -112,7 +111,7 @@ def _is_alias(words: Words, at: int, stop: int) -> bool:
 
 
 def _visible(words: Words, before: int) -> tuple[list[tuple[int, int]], set[str]]:
-    """Return the common table expressions that a word may use: the words of each WITH, and their names."""
+    """Return the common table expressions that are visible at a word: the words of each WITH, and their names."""
     spans: list[tuple[int, int]] = []
     names: set[str] = set()
     for at in range(before):
@@ -122,7 +121,7 @@ def _visible(words: Words, before: int) -> tuple[list[tuple[int, int]], set[str]
         for name in new:
             if name in names:
                 raise OptionError(
-                    f"sql: {words.place(at)}: two common table expressions called {name}; rename one of them"
+                    f"sql: {words.place(at)}: two common table expressions have the name {name}; rename one of them"
                 )
             names.add(name)
         if new:
@@ -131,7 +130,7 @@ def _visible(words: Words, before: int) -> tuple[list[tuple[int, int]], set[str]
 
 
 def _definitions(words: Words, at: int, before: int) -> tuple[int, list[str]]:
-    """Return the last word of the definitions of a WITH that end before a word, and their names."""
+    """Return the last word of those definitions of a WITH that end before a word, and their names."""
     last, names = at, []
     at += 2 if words.says(at + 1, "RECURSIVE") else 1
     while (name := words.name(at)) is not None:
@@ -151,7 +150,7 @@ def _definitions(words: Words, at: int, before: int) -> tuple[int, list[str]]:
 
 
 def _joined(words: Words, ranges: list[tuple[int, int]]) -> str:
-    """Return a text of some words in their places; of several WITHs all but the first become commas."""
+    """Return a text of some words in their places; every WITH except the first becomes a comma."""
     text = only(words.text, [(words.start(start), words.stop(stop - 1)) for start, stop in ranges])
     later = [words.start(start) for start, _ in ranges[1:] if words.is_(start, TokenType.WITH)]
     for start in later:

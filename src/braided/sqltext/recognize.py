@@ -1,4 +1,4 @@
-"""What a MATCH_RECOGNIZE clause says: the options of `braided.match`, each with its place in the text.
+"""Parse a MATCH_RECOGNIZE clause into the options of `braided.match`, each with its place in the text.
 
     ( PARTITION BY user ORDER BY ts
       MEASURES FIRST(FAIL.ts) AS since, COUNT(FAIL.*) AS tries
@@ -8,7 +8,7 @@
       SUBSET ANY = (FAIL, OK)
       DEFINE FAIL AS status = 'fail', OK AS status = 'ok' )
 
-The parts are those of SQL:2016, in its order; WITHIN is where Flink has it.
+The parts are those of SQL:2016, in the same order; WITHIN is at the same place as in Flink.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ONE, _ALL = ("ONE", "ROW", "PER", "MATCH"), ("ALL", "ROWS", "PER", "MATCH")
 
 @dataclass(frozen=True)
 class Part:
-    """One option as the text has it: what messages call it, and where its value begins."""
+    """One option in the text: its name in messages, and the start of its value."""
 
     called: str
     start: int
@@ -37,17 +37,17 @@ class Part:
 
 @dataclass
 class Clause:
-    """What a clause says, in the words of `braided.match`; `within` is still an interval as text."""
+    """The content of a clause as options of `braided.match`; `within` is still an interval as text."""
 
     text: str
     """The whole query."""
     options: dict[str, Any] = field(default_factory=dict)
     within: str | None = None
     parts: dict[str, Part] = field(default_factory=dict)
-    """By what messages of `braided.match` begin with: ``pattern``, ``define['A']``."""
+    """By the first word in messages of `braided.match`: ``pattern``, ``define['A']``."""
 
     def placed(self, message: str) -> str:
-        """Return a message about an option of `braided.match` as one about the text."""
+        """Return a message about an option of `braided.match` as a message about the text."""
         named = [option for option in self.parts if re.match(re.escape(option) + r"[=:]", message)]
         if not named:
             return f"sql: MATCH_RECOGNIZE: {message}"
@@ -61,19 +61,21 @@ class Clause:
 
 
 def _value(options: Mapping[str, Any], option: str) -> object:
-    """Return what an option was given, by what messages call it."""
+    """Return the value of an option by its name in messages."""
     name, bracket, rest = option.partition("[")
-    given = options.get(name)
-    return next((value for key, value in given.items() if f"{key!r}]" == rest), None) if bracket and given else given
+    values = options.get(name)
+    if not bracket or not values:
+        return values
+    return next((value for key, value in values.items() if f"{key!r}]" == rest), None)
 
 
 def read_clause(words: Words, opened: int) -> Clause:
-    """Read a clause, whose opening bracket is given."""
+    """Read the clause with this opening bracket."""
     return _Reader(words, opened).read()
 
 
 class _Reader:
-    """Reads part by part, in the order that SQL gives them."""
+    """Reads the parts one by one, in SQL's order."""
 
     def __init__(self, words: Words, opened: int) -> None:
         self._words = words
@@ -85,7 +87,7 @@ class _Reader:
         options = self._clause.options
         if self._accept("PARTITION BY") or self._accept("PARTITION", "BY"):
             options["key"] = self._columns()
-        if not (self._accept("ORDER BY") or self._accept("ORDER", "BY")):  # one token, or two around a comment
+        if not (self._accept("ORDER BY") or self._accept("ORDER", "BY")):  # one token, or two with a comment between
             self._expected("ORDER BY and the event-time column")
         options["time"] = self._time()
         if ties := self._ties():
@@ -135,7 +137,7 @@ class _Reader:
         return name
 
     def _symbol(self, what: str) -> str:
-        """Read a symbol, which may be in double quotes, too."""
+        """Read a symbol, which may also be in double quotes."""
         if self._at < self._stop and self._words.is_(self._at, TokenType.STRING):
             text = self._words.cut(self._at, self._at + 1)
             if text.startswith('"'):
@@ -153,7 +155,7 @@ class _Reader:
         start = self._at
         name = self._name("the name of a column")
         if self._words.is_(self._at, TokenType.DOT, TokenType.L_PAREN):
-            self._refuse(start, "write the name of a column alone; choose or compute it in a subquery before")
+            self._refuse(start, "write only the name of a column; select or compute it in a subquery before")
         return name
 
     def _columns(self) -> tuple[str, ...]:
@@ -166,16 +168,16 @@ class _Reader:
         self._clause.parts["time"] = Part(f"ORDER BY {name}", start)
         self._accept("ASC")
         if self._words.is_(self._at, TokenType.DESC):
-            self._refuse(self._at, "ORDER BY takes the event time first, ascending")
+            self._refuse(self._at, "ORDER BY must begin with the event time, ascending; omit DESC")
         self._refuse_nulls()
         return name
 
     def _refuse_nulls(self) -> None:
         if self._words.says(self._at, "NULLS"):
-            self._refuse(self._at, "ORDER BY takes nulls as the least; leave NULLS FIRST or LAST out")
+            self._refuse(self._at, "ORDER BY always treats nulls as the smallest; omit NULLS FIRST or NULLS LAST")
 
     def _ties(self) -> list[str]:
-        """Read the columns that order rows of one time."""
+        """Read the columns that order rows of the same time."""
         ties = []
         self._clause.parts["ties"] = Part("ORDER BY", self._words.start(self._at))
         while self._at < self._stop and self._words.is_(self._at, TokenType.COMMA):
@@ -188,7 +190,7 @@ class _Reader:
         return ties
 
     def _value(self, what: str) -> str:
-        """Return the text up to the next part, or to the next comma or AS outside of brackets."""
+        """Return the text up to the next part, or to the next comma or AS outside brackets."""
         start = self._at
         while self._at < self._stop and not self._words.is_(self._at, TokenType.COMMA, TokenType.ALIAS):
             if self._begins_part():
@@ -243,7 +245,7 @@ class _Reader:
         seen = set()
         for name, value in self._listed(item):
             if name.upper() in seen:
-                self._refuse(self._at - 1, f"{name} is there twice; leave one out")
+                self._refuse(self._at - 1, f"{name} occurs twice; omit one of them")
             seen.add(name.upper())
             yield name, value
 
@@ -284,7 +286,7 @@ class _Reader:
         self._clause.parts["pattern"] = Part("PATTERN", self._words.start(opened + 1))
         self._clause.parts.setdefault("within", Part("WITHIN", self._words.start(opened + 1)))
         if opened + 2 == self._at:
-            self._refuse(opened, "PATTERN () has no symbol; write some, such as PATTERN (A B+)")
+            self._refuse(opened, "PATTERN () has no symbols; write some, such as PATTERN (A B+)")
         text = self._words.in_place(opened + 1, self._at - 1)
         self._clause.options["pattern"] = text
         try:

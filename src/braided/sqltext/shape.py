@@ -1,4 +1,4 @@
-"""Two plans of Spark's as texts that can be compared: without what each analysis gives anew, or may order anew."""
+"""Convert Spark's plans to texts that can be compared: without ids and orders that differ in every analysis."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from braided.expressions.dialect import Braided
 
 
 def without_distinct(text: str) -> tuple[str, int]:
-    """Return a query without the DISTINCT of its aggregates, and how many there were.
+    """Return a query without the DISTINCT of its aggregates, and their number.
 
-    Spark rewrites several of them into one operator with a branch for each, whose order differs from one analysis to
-    the next.
+    Spark rewrites several of them into one operator with a branch for each, whose order differs in every analysis.
 
     >>> without_distinct("SELECT DISTINCT count(DISTINCT a), sum( distinct b) FROM t WHERE f(distinct) > 1")
     ('SELECT DISTINCT count( a), sum(  b) FROM t WHERE f(distinct) > 1', 2)
@@ -30,9 +29,9 @@ def without_distinct(text: str) -> tuple[str, int]:
 
 
 def shape(plan: str) -> str:
-    """Return a plan's text without numbers and names of columns' aliases, its conjunctions in one order.
+    """Return a plan's text without the ids and aliases of columns, and with its conjunctions in a fixed order.
 
-    Spark infers conditions such as ``isnotnull(k)`` and keeps them in sets, whose order depends on the numbers.
+    Spark infers conditions such as ``isnotnull(k)`` and keeps them in sets, whose order depends on the ids.
 
     >>> shape("Filter (a#1 AND (isnotnull(b#7L) AND c#3))") == shape("Filter ((c#4 AND isnotnull(b#2L)) AND a#9)")
     True
@@ -46,7 +45,7 @@ def shape(plan: str) -> str:
 
 
 def _ordered(line: str) -> str:
-    """Return a line with what is joined by AND in parentheses, also in nested ones, in order."""
+    """Return a line in which the parts of every AND in parentheses are sorted, also in nested parentheses."""
     conjunctions: dict[str, list[str]] = {}
     levels: list[list[str]] = [[""]]
     for token in re.findall(r"\(|\)| and |[^() ]+|[ ]", line):
@@ -64,7 +63,7 @@ def _ordered(line: str) -> str:
             levels[-1].append("")
         else:
             levels[-1][-1] += token
-    while len(levels) > 1:  # a parenthesis in a string
+    while len(levels) > 1:  # an unbalanced parenthesis, which is in a string
         parts = levels.pop()
         levels[-1][-1] += "(" + " and ".join(parts)
     return levels[0][0]

@@ -1,4 +1,4 @@
-"""What a column is that USING or NATURAL joins by: the left one, the right one, or whichever there is."""
+"""The common column of USING or NATURAL: the left one, the right one, or the first that is not null."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from braided.sqltext.kinds import kind_of
 
 
 def keep_shared(tree: exp.Expression) -> None:
-    """Let a column that USING or NATURAL joins by be what Spark has for it, in every SELECT of a qualified query.
+    """Replace the common columns of USING or NATURAL by those that Spark uses, in every SELECT of a qualified query.
 
-    sqlglot writes ``COALESCE(a.k, b.k)`` for it. Spark has the left column, after a right join the right one, and that
-    only after a full join. Whether Spark agrees is checked afterwards, as for every rewriting.
+    sqlglot writes ``COALESCE(a.k, b.k)``. Spark does this only after a full join; otherwise it uses the left column, or
+    after a right join the right one. The caller checks afterwards that Spark agrees, as for every rewriting.
     """
     for node in list(tree.find_all(exp.Coalesce)):
         parts = [node.this, *node.expressions]

@@ -1,12 +1,12 @@
-"""Subqueries in WHERE over streams: EXISTS and IN as semi joins, NOT EXISTS as an anti join.
+"""Subqueries over streams in WHERE: EXISTS and IN become semi joins, NOT EXISTS becomes an anti join.
 
 ```
  FROM a WHERE a.n > 3 AND NOT EXISTS (SELECT 1 FROM b WHERE b.k = a.k AND b.ts BETWEEN a.ts AND a.ts + INTERVAL 1 HOUR)
    ->  FROM a LEFT ANTI JOIN b ON b.k = a.k AND b.ts BETWEEN a.ts AND a.ts + INTERVAL 1 HOUR WHERE a.n > 3
 ```
 
-NOT IN is another question: it holds for no row as soon as the subquery gives one null, and for a null on its left only
-where the subquery gives nothing. No join by keys knows that, so it is refused.
+NOT IN is different: it is true for no row if the subquery returns a single null, and for a null on its left only if the
+subquery returns no rows. A join by keys cannot decide this, so it is refused.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from braided.expressions.conjuncts import conjuncts
 from braided.sqltext.conditions import position
 from braided.sqltext.fold import reads
 
-# Clauses that would let a subquery give other rows than those that its FROM and WHERE say. DISTINCT changes nothing.
+# Clauses with which a subquery would return other rows than those of its FROM and WHERE. DISTINCT has no effect.
 _OTHER_CLAUSES = ("joins", "group", "having", "limit", "offset", "qualify", "laterals", "windows")
 
 
 def join_subqueries(tree: exp.Expression, streams: Collection[str]) -> None:
-    """Let every subquery over `streams` in the WHERE of a qualified query be a join; refuse those that cannot be."""
+    """Replace every subquery over `streams` in the WHERE of a qualified query by a join, or raise if that fails."""
     ctes = {cte.alias: cte.this for cte in tree.find_all(exp.CTE)}
     for select in list(tree.find_all(exp.Select)):
         where = select.args.get("where")
@@ -44,8 +44,8 @@ def join_subqueries(tree: exp.Expression, streams: Collection[str]) -> None:
         query = _query(node)
         if query is not None and reads(query, streams, ctes):
             raise OptionError(
-                f"sql: {position(query)}: {_called(node)} over a stream is supported as a condition of WHERE, by "
-                "itself or with AND, not inside of anything else; write a LEFT JOIN and a condition on its result"
+                f"sql: {position(query)}: {_called(node)} over a stream is supported only as a condition of WHERE, "
+                "alone or with AND; write a LEFT JOIN and a condition on its result"
             )
 
 
@@ -74,7 +74,7 @@ def _called(node: exp.Expression) -> str:
 def _join(
     part: exp.Expression, select: exp.Select, streams: Collection[str], ctes: Mapping[str, exp.Expression]
 ) -> exp.Join | None:
-    """Return the join that a condition of WHERE asks for; None where it is no subquery over a stream."""
+    """Return the join for a condition of WHERE; None if it is not a subquery over a stream."""
     node, is_not = part, False
     while isinstance(node, exp.Not | exp.Paren):
         is_not ^= isinstance(node, exp.Not)
@@ -87,14 +87,14 @@ def _join(
     called = _called(node)
     if is_not and isinstance(node, exp.In):
         raise OptionError(
-            f"sql: {position(query)}: NOT IN over a stream: a single null in it would exclude every row, which a join "
-            "by keys cannot know; write NOT EXISTS (SELECT 1 FROM ... WHERE ... = ... AND ...)"
+            f"sql: {position(query)}: NOT IN over a stream is not supported, because a single null in it would exclude "
+            "every row; write NOT EXISTS (SELECT 1 FROM ... WHERE ... = ... AND ...)"
         )
     start = query.args.get("from_") or query.args.get("from")
     plain = isinstance(query, exp.Select) and start is not None and not start.this.args.get("joins")
     if not plain or any(query.args.get(clause) for clause in _OTHER_CLAUSES) or _aggregates(query):
         raise OptionError(
-            f"sql: {position(query)}: {called} over a stream takes a plain subquery, SELECT ... FROM one stream WHERE "
+            f"sql: {position(query)}: {called} over a stream needs a plain subquery, SELECT ... FROM one stream WHERE "
             "...; write anything else as a subquery in its FROM"
         )
     assert start is not None
@@ -103,7 +103,9 @@ def _join(
         left = node.this.expressions if isinstance(node.this, exp.Tuple) else [node.this]
         right = [each.unalias() for each in query.expressions]
         if len(left) != len(right):
-            raise OptionError(f"sql: {position(query)}: IN compares {len(left)} columns with {len(right)}")
+            raise OptionError(
+                f"sql: {position(query)}: IN compares {len(left)} columns with {len(right)}; write as many on each side"
+            )
         conditions = [exp.EQ(this=a, expression=b) for a, b in zip(left, right, strict=True)] + conditions
     source = start.this
     taken = {each.this.alias_or_name for each in (_start(select), *(select.args.get("joins") or ()))}
@@ -113,7 +115,7 @@ def _join(
         alias, number = f"{old}_{number}", number + 1
     if alias != old:
         source.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
-        # The left side of IN is outside of the subquery: there the name means another input.
+        # The left side of IN is outside the subquery: there the name means another input.
         outside = set(map(id, node.this.find_all(exp.Column))) if isinstance(node, exp.In) else set()
         for condition in conditions:
             for column in condition.find_all(exp.Column):

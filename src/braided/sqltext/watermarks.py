@@ -1,4 +1,4 @@
-"""WATERMARK clauses of newer Spark, which sqlglot does not read: taken out of a text, for Spark to apply to the stream.
+"""WATERMARK clauses of newer Sparks, which sqlglot cannot parse: removed from a text, and applied to the stream.
 
 ```
  FROM calls WATERMARK ts DELAY OF INTERVAL 10 SECONDS c JOIN ...   ->   FROM calls__0 c JOIN ...
@@ -20,7 +20,7 @@ from braided.expressions.dialect import Braided
 
 _UNITS = {"microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "year"}
 _BEFORE = {"FROM", "JOIN", ","}
-# What may follow a table that has no alias.
+# The words that may follow a table without an alias.
 _AFTER = {
     "JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "SEMI", "ANTI", "NATURAL", "ON", "USING", "WHERE",
     "GROUP", "GROUP BY", "HAVING", "ORDER", "ORDER BY", "SORT", "SORT BY", "CLUSTER BY", "DISTRIBUTE BY",
@@ -31,7 +31,7 @@ _AFTER = {
 
 @dataclass(frozen=True)
 class Clause:
-    """A stream of a text that is given a watermark: its name in the text, its new name, and the clause."""
+    """A stream with a watermark in a text: its name in the text, its new name, and the clause."""
 
     stream: str
     name: str
@@ -39,14 +39,14 @@ class Clause:
 
 
 def take_watermarks(text: str, streams: Collection[str]) -> tuple[str, list[Clause]]:
-    """Return a text without WATERMARK clauses and the word STREAM, each character else where it was; and the clauses.
+    """Return a text without WATERMARK clauses and the word STREAM, and the clauses; other characters keep their places.
 
-    `streams` are the known names in lower case.
+    `streams` has the known names in lower case.
     """
     try:
         tokens = Braided().tokenize(text)
     except SqlglotError:
-        return text, []  # the parser says what is wrong
+        return text, []  # the parser reports the error
     words = [token.text.upper() for token in tokens]
     known = set(streams)
     clauses: list[Clause] = []
@@ -57,7 +57,7 @@ def take_watermarks(text: str, streams: Collection[str]) -> tuple[str, list[Clau
             changes.append((tokens[at - 1].start, tokens[at - 1].end + 1, ""))
         if words[at] != "WATERMARK" or not at or token.token_type in (TokenType.STRING, TokenType.IDENTIFIER):
             continue
-        # Else it is the name of a column or an alias.
+        # Without DELAY OF it is the name of a column or an alias.
         past = next((i for i in range(at + 1, len(words)) if words[i] in _AFTER | _BEFORE | {"SELECT"}), len(words))
         delay = next((i for i in range(at + 1, past - 1) if words[i : i + 2] == ["DELAY", "OF"]), None)
         if delay is None:
@@ -65,8 +65,8 @@ def take_watermarks(text: str, streams: Collection[str]) -> tuple[str, list[Clau
         stream = tokens[at - 1].text
         if stream.lower() not in streams:
             raise OptionError(
-                f"sql: line {token.line}, column {token.col - len(token.text) + 1}: WATERMARK is for a stream by its "
-                "name here; write it after one, or give a DataFrame with withWatermark(...)"
+                f"sql: line {token.line}, column {token.col - len(token.text) + 1}: WATERMARK must follow the name of "
+                "a stream; write it there, or pass a DataFrame with withWatermark(...)"
             )
         end = _end_of_interval(tokens, words, delay + 2)
         new = next(name for n in range(len(known) + 1) if (name := f"{stream.lower()}__{n}") not in known)
@@ -75,13 +75,13 @@ def take_watermarks(text: str, streams: Collection[str]) -> tuple[str, list[Clau
         replaced = f"`{new}`" if end < len(tokens) and words[end] not in _AFTER else f"`{new}` AS `{stream}`"
         changes.append((tokens[at - 1].start, tokens[end - 1].end + 1, replaced))
     for start, stop, new in sorted(changes, reverse=True):
-        # As long as before, so that messages name the right column.
+        # The text keeps its length, so that messages have the right column.
         text = text[:start] + new.ljust(stop - start) + text[stop:]
     return text, clauses
 
 
 def _end_of_interval(tokens: Sequence[Any], words: Sequence[str], at: int) -> int:
-    """Return where the tokens of an interval end; Spark says what is wrong with it."""
+    """Return the end of an interval's tokens; Spark reports errors in it."""
     at += words[at : at + 1] == ["INTERVAL"]
     while at < len(tokens):
         at += words[at] in ("-", "+")

@@ -1,4 +1,4 @@
-"""Windows of time in a SELECT have the name that Spark gives them, so that a query around it finds them by it."""
+"""Give windows of time in a SELECT the same name as Spark does, so that an outer query can use it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _CALLS = ("window", "session_window")
 
 
 def name_windows(tree: exp.Expression) -> None:
-    """Give windows without an alias the one that they have in Spark.
+    """Give windows without an alias the alias that they have in Spark.
 
     >>> import sqlglot
     >>> from braided.expressions.dialect import Braided

@@ -223,10 +223,10 @@ class DeltaLog:
         return files
 
     def _place(self, path: str) -> str:
-        found = unquote(path)
-        if "://" in path or found.startswith("/"):  # of a clone
-            return plain_location(found)
-        return f"{self.location}/{found}"
+        plain = unquote(path)
+        if "://" in path or plain.startswith("/"):  # of a clone
+            return plain_location(plain)
+        return f"{self.location}/{plain}"
 
     def _vectors(self, version: int) -> TableError:
         return TableError(

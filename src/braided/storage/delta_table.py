@@ -390,26 +390,26 @@ def statistics(footer: bytes) -> str:
     They have the smallest and the largest value of integers, dates, times and short strings. Floating-point columns are
     left out, because Parquet ignores NaN and Delta does not.
     """
-    found = pq.read_metadata(pa.BufferReader(footer))
-    schema = found.schema.to_arrow_schema()
+    metadata = pq.read_metadata(pa.BufferReader(footer))
+    schema = metadata.schema.to_arrow_schema()
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}
     nulls: dict[str, int] = {}
-    flat = {found.schema.column(at).path: at for at in range(found.num_columns)}
+    flat = {metadata.schema.column(at).path: at for at in range(metadata.num_columns)}
     for column in list(schema)[:_MEASURED]:
         at = flat.get(column.name)
         if at is None:  # nested
             continue
-        chunks = [found.row_group(group).column(at).statistics for group in range(found.num_row_groups)]
+        chunks = [metadata.row_group(group).column(at).statistics for group in range(metadata.num_row_groups)]
         if all(chunk is not None and chunk.has_null_count for chunk in chunks):
             nulls[column.name] = sum(chunk.null_count for chunk in chunks)
         with contextlib.suppress(ValueError, OverflowError):  # a year outside of Python's range
-            ranges = [_range(column.type, chunk, found.num_rows) for chunk in chunks]
+            ranges = [_range(column.type, chunk, metadata.num_rows) for chunk in chunks]
             known = [range_ for range_ in ranges if range_ is not None]
             if len(known) == len(ranges):
                 low[column.name] = _text(column.type, min(range_[0] for range_ in known))
                 high[column.name] = _text(column.type, max(range_[1] for range_ in known))
-    return json.dumps({"numRecords": found.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls})
+    return json.dumps({"numRecords": metadata.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls})
 
 
 def _range(kind: pa.DataType, chunk: Any, rows: int) -> tuple[Any, Any] | None:

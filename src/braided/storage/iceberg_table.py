@@ -96,8 +96,8 @@ class IcebergSink(TableSink):
         table = self._opened()
         if table is None:
             raise TableError(f"{self.name}: the table is missing; restore it, or start with a new checkpoint")
-        found = table.properties.get(_LAST + query)
-        known = None if found is None else int(found)
+        last = table.properties.get(_LAST + query)
+        known = None if last is None else int(last)
         check_known(self.name, query, batch, known)
         if known is not None and batch <= known:
             if batch == known:
@@ -196,7 +196,7 @@ class IcebergSink(TableSink):
         from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException, visit_pyarrow
         from pyiceberg.io.pyarrow import _ConvertToIcebergWithoutIDs as Convert
 
-        found = {}
+        types = {}
         for column in rows:
             try:
                 [field] = visit_pyarrow(pa.schema([column]), Convert()).fields
@@ -204,8 +204,8 @@ class IcebergSink(TableSink):
                 raise TableError(
                     f"{self.name}: column {column.name!r}: Iceberg has no type for {column.type}; cast it"
                 ) from error
-            found[column.name] = field.field_type
-        return found
+            types[column.name] = field.field_type
+        return types
 
     def _create(self, wanted: Mapping[str, Any], layout: Layout) -> Any:
         from pyiceberg.exceptions import TableAlreadyExistsError
@@ -267,7 +267,7 @@ class IcebergSink(TableSink):
         return table
 
     def _partitions(self, table: Any) -> tuple[Partition, ...]:
-        found = []
+        partitions = []
         for field in table.spec().fields:
             column = table.schema().find_column_name(field.source_id)
             transform = str(field.transform)
@@ -275,8 +275,8 @@ class IcebergSink(TableSink):
             if column not in self._wanted:
                 raise TableError(f"{self.name}: the rows do not have the partition column {column!r}; add it to df")
             check_partition(text, transform, self._wanted[column])
-            found.append(Partition(column, transform))
-        return tuple(found)
+            partitions.append(Partition(column, transform))
+        return tuple(partitions)
 
     def _check_partition_by(self, partitions: Sequence[Partition]) -> None:
         wanted = self._layout.partition_by

@@ -80,7 +80,7 @@ class TableTarget:
 
 @dataclass
 class TableWriter:
-    """Writes the rows of one attempt of one task, each partition into files of its own."""
+    """Writes the rows of one attempt of one task, each partition into separate files."""
 
     target: TableTarget
     prefix: str

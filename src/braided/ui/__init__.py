@@ -1,1 +1,1 @@
-"""Seeing queries: a bounded history of their events, a page that draws it, a server, and reports of saved runs."""
+"""The dashboard: a bounded history of the events of queries, a page that draws it, a server, and saved histories."""

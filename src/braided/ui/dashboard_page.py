@@ -1,4 +1,4 @@
-"""The page: what the server hands out piece by piece, or one file with a history in it, which fetches nothing."""
+"""The page: separate files for the server, or a single file that contains a history and loads nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-# Nothing from anywhere else, nothing inline, no frame around it.
+# No content from other servers, nothing inline, and no frame around the page.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -33,11 +33,11 @@ def asset(name: str) -> bytes:
 
 
 def whole_page(events: Sequence[Json], text: str) -> str:
-    """Return the page as one file that shows these events, and the report as text where scripts do not run."""
+    """Return the page as one file that shows these events, and the report as text if scripts are disabled."""
     style = asset(STYLE).decode()
     script = "\n".join(asset(name).decode() for name in SCRIPTS)
     policy = f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; base-uri 'none'"
-    # In a script element only these end it, or begin a comment.
+    # In a script element, only these characters can end it or begin a comment.
     data = json.dumps(list(events), separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")
     page = asset(PAGE).decode()
     links = [f'<link rel="icon" href="{ICON}">', f'<link rel="stylesheet" href="{STYLE}">']

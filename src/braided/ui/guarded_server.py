@@ -1,8 +1,8 @@
-"""An HTTP server that only reads, and knows who may ask.
+"""A read-only HTTP server that checks who may read.
 
-A request must name a host that is meant, so that a page of somebody else's cannot read it through a name that it has
-pointed at this machine. Bound to anything but loopback, the server wants a token: as a bearer of the request, or in the
-address once, then in a cookie.
+The host of a request must be a known name, so that a foreign page cannot read the server through a DNS name that points
+to this machine. If the server is bound to another address than loopback, requests need a token: as a bearer token, or
+once in the address and then in a cookie.
 """
 
 from __future__ import annotations
@@ -25,21 +25,23 @@ _LEAST_TOKEN = 16
 
 
 class GuardedServer:
-    """Serves in a thread of its own until it is closed; `url` is what to open, `token` what others must show."""
+    """Serves in its own thread until it is closed; `url` is the address to open, `token` is the token of requests."""
 
     path: ClassVar[str] = ""
 
     def __init__(self, handler: type[GuardedHandler], *, host: str, port: int, token: str | None) -> None:
         local = is_loopback(host)
         if token is not None and (len(token) < _LEAST_TOKEN or not token.isascii() or not token.isprintable()):
-            raise OptionError(f"token: write {_LEAST_TOKEN} or more plain characters, or leave it out to get one made")
+            raise OptionError(
+                f"token: write {_LEAST_TOKEN} or more printable ASCII characters, or omit it for a new one"
+            )
         self.token = token or (None if local else secrets.token_urlsafe(24))
         try:
             self.http = _Http((host, port), handler, self.token, local)
         except (OSError, OverflowError) as error:
             what = getattr(error, "strerror", None) or str(error)
             raise OptionError(
-                f"host={host!r}, port={port!r}: {what}; choose others, port=0 takes a free one"
+                f"host={host!r}, port={port!r}: {what}; choose others, or port=0 for a free port"
             ) from error
         shown = f"[{host}]" if ":" in host else host
         shown = socket.gethostname() if host in ("", "0.0.0.0", "::") else shown
@@ -49,7 +51,7 @@ class GuardedServer:
         self._thread = threading.Thread(target=self.http.serve_forever, args=(0.2,), daemon=True, name="braided-ui")
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Begin to serve."""
         self._thread.start()
 
     def close(self) -> None:
@@ -84,11 +86,11 @@ class _Http(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A reader that disconnects is no error; there is nobody to report another one to."""
+        """Ignore errors: a reader may disconnect at any time, and other errors cannot be reported to anyone."""
 
 
 class GuardedHandler(BaseHTTPRequestHandler):
-    """Answers a request that may be answered, by `serve`."""
+    """Checks a request, and answers it by `serve` if it is allowed."""
 
     server: _Http
     server_version, sys_version = "braided", ""
@@ -100,7 +102,7 @@ class GuardedHandler(BaseHTTPRequestHandler):
         "Cross-Origin-Resource-Policy": "same-origin",
         "Cache-Control": "no-store",
     }
-    """Headers of every answer."""
+    """The headers of every answer."""
 
     def serve(self, path: str) -> None:
         """Answer a request for a path."""
@@ -114,12 +116,12 @@ class GuardedHandler(BaseHTTPRequestHandler):
             address = urlsplit(self.path)
             host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
         except ValueError:
-            self.answer(400, b"this is no address\n")
+            self.answer(400, b"this is not a valid address\n")
             return
         if self.server.is_closed:
             self.close_connection = True
         elif self.server.hosts is not None and host not in self.server.hosts:
-            self.answer(403, b"this address is not served under that name\n")
+            self.answer(403, b"this host name is not served; use localhost\n")
         elif self.server.token is None or self._is_bearer() or self._has_cookie():
             self.serve(address.path)
         else:
@@ -128,7 +130,7 @@ class GuardedHandler(BaseHTTPRequestHandler):
                 cookie = f"{_COOKIE}={token}; HttpOnly; SameSite=Strict; Path=/"
                 self.answer(303, b"", {"Location": "/" + address.path.lstrip("/"), "Set-Cookie": cookie})
             else:
-                self.answer(401, b"open the address with its token, as braided printed it\n")
+                self.answer(401, b"the token is missing or wrong; open the address that braided printed\n")
 
     do_HEAD = do_GET
 
@@ -148,7 +150,7 @@ class GuardedHandler(BaseHTTPRequestHandler):
         return hmac.compare_digest(token.encode(), self.server.token.encode())
 
     def answer(self, status: int, content: bytes, headers: dict[str, str] | None = None) -> None:
-        """Send a whole answer."""
+        """Send a complete answer."""
         self.send_response(status)
         own = {"Content-Type": "text/plain; charset=utf-8", "Content-Length": str(len(content)), **(headers or {})}
         self.send_headers(own)

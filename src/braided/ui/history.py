@@ -1,7 +1,7 @@
-"""What happened to the queries of a session, bounded: the newest batches of the newest runs, as numbered events.
+"""The bounded history of a session's queries: the newest batches of the newest runs, as numbered events.
 
-Every event is turned into text once, however many readers there are. A reader remembers the number of the last event
-it has, and asks for what came after it; whoever was away for long misses what is no longer kept.
+Every event is converted to text once, for any number of readers. A reader remembers the number of its last event, and
+requests the events after it. A reader that was away for long misses the events that are no longer kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from braided.runtime.contract import Json
 KEPT_RUNS = 20
 KEPT_BATCHES = 1000
 KEPT_DECISIONS = 200
-# Batches of hundreds of workers are larger: a run keeps fewer of them.
+# Batches with hundreds of workers are larger, so a run keeps fewer of them.
 KEPT_BYTES = 4 << 20
 _FLEET = ""
 
@@ -30,7 +30,7 @@ class Numbered:
 
 @dataclass
 class _Kept:
-    """What is kept of one run: the newest of each kind, of each operator, and the last batches and decisions."""
+    """The kept events of one run: the newest of each kind and operator, and the last batches and decisions."""
 
     newest: dict[tuple[str, str], Numbered] = field(default_factory=dict)
     batches: deque[Numbered] = field(default_factory=deque)
@@ -57,7 +57,7 @@ class History:
 
     def __init__(self) -> None:
         self.mark = secrets.token_hex(4)
-        """Tells the numbers of this history from those of one that was served before it."""
+        """Distinguishes the numbers of this history from those of an earlier one at the same address."""
         self._runs: OrderedDict[str, _Kept] = OrderedDict()
         self._changed = threading.Condition()
         self._number = 0
@@ -77,13 +77,13 @@ class History:
             self._changed.notify_all()
 
     def since(self, number: int) -> list[Numbered]:
-        """Return what is kept of the events after a number, in order; 0 for all."""
+        """Return the kept events after a number, in order; 0 returns all."""
         with self._changed:
             events = [event for run in self._runs.values() for event in run.all() if event.number > number]
         return sorted(events, key=lambda event: event.number)
 
     def wait(self, number: int, seconds: float) -> bool:
-        """Wait until there is an event after a number; False if there is none in time, or the history is closed."""
+        """Wait until there is an event after a number; return False after a timeout, or if the history is closed."""
         with self._changed:
             return self._changed.wait_for(lambda: self._closed or self._number > number, seconds) and not self._closed
 
@@ -95,7 +95,7 @@ class History:
         return self._closed
 
     def close(self) -> None:
-        """Let nobody wait any longer."""
+        """End all waits."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -1,14 +1,14 @@
-"""The events that a history consists of: plain JSON objects, checked wherever they come from a file.
+"""The events of a history: plain JSON objects, which are checked when they are read from a file.
 
 ```
  started   a run of a query: its name and time
  graph     the compiled query as placed boxes
  table     a routing table: workers in use, owners of the buckets, grids
- batch     times, rows, and what every operator reports, with workers as columns
- decision  what the routing decided after a batch, and why
+ batch     times, rows, and the report of every operator, with workers as columns
+ decision  a decision of the routing after a batch, and its reason
  ended     the end of the run, with the first line of its error if it failed
- note      what the demo writes about a run: its call, and facts by their labels; `right` if the result was checked
- fleet     peers and their loads, components and who hosts them, what happened lately; replaces the one before
+ note      the demo's text about a run: its call, and facts by their labels; `right` if the result was checked
+ fleet     peers and their loads, components and their hosts, recent events; replaces the previous one
 ```
 
 All but ``fleet`` name their run in ``query``.
@@ -24,7 +24,7 @@ from braided.runtime.contract import Json
 from braided.runtime.report import Report
 
 _NUMBER = (int, float)
-# What an event must have: the type, or the types, of each field.
+# The required fields of each event, with their type or types.
 _FIELDS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
     "started": {"query": str, "name": str, "time": _NUMBER},
     "graph": {"query": str, "boxes": list, "arrows": list},
@@ -38,7 +38,7 @@ _FIELDS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
     "note": {"query": str, "title": str, "text": str, "code": str, "facts": dict, "right": bool},
     "fleet": {"peers": list, "components": list, "happened": list},
 }  # fmt: skip
-# Those of the objects in a list of an event.
+# The required fields of the objects in a list of an event.
 _PARTS: Mapping[tuple[str, str], Mapping[str, type | tuple[type, ...]]] = {
     ("batch", "operators"): {
         "operator": str, "name": str, "query": dict, "streams": list, "workers": dict, "keys": list,
@@ -53,9 +53,9 @@ _PARTS: Mapping[tuple[str, str], Mapping[str, type | tuple[type, ...]]] = {
 
 
 def check_event(event: Any, where: str) -> Json:
-    """Return an event that has all its fields, or raise; `where` names its place in the message."""
+    """Return an event that has all its fields, or raise; `where` is its place in the message."""
     if not isinstance(event, dict) or not isinstance(event.get("event"), str) or event["event"] not in _FIELDS:
-        raise HistoryError(f"{where}: is no event of a history of braided; name a file that braided wrote")
+        raise HistoryError(f"{where}: not an event of a braided history; name a file that braided wrote")
     kind = event["event"]
     _check_fields(event, _FIELDS[kind], f"{where}: {kind}")
     for (owner, name), fields in _PARTS.items():
@@ -70,11 +70,11 @@ def check_event(event: Any, where: str) -> Json:
 def _check_fields(fields_: Any, fields: Mapping[str, type | tuple[type, ...]], where: str) -> None:
     for name, kind in fields.items():
         if not isinstance(fields_, dict) or not isinstance(fields_.get(name), kind):
-            raise HistoryError(f"{where}.{name}: is missing or damaged; restore the file from a copy")
+            raise HistoryError(f"{where}.{name}: the field is missing or damaged; restore the file from a copy")
 
 
 def columns_of(workers: list[Json]) -> Json:
-    """Return the workers of a report as columns, which take a third of the text.
+    """Return the workers of a report as columns, which need a third of the text.
 
     >>> columns_of([{"worker": 0, "share": 1.5, "last": {"rows": 3}}, {"worker": 1, "share": 0.5, "last": {"rows": 1}}])
     {'worker': [0, 1], 'share': [1.5, 0.5], 'last': {'rows': [3, 1]}}
@@ -92,12 +92,12 @@ def rows_of(columns: Json) -> list[Json]:
     """Undo `columns_of`."""
     parts = {name: rows_of(column) if isinstance(column, dict) else column for name, column in columns.items()}
     if len({len(part) for part in parts.values()}) > 1:
-        raise HistoryError("workers: the columns differ in length; restore the file from a copy")
+        raise HistoryError("workers: the columns have different lengths; restore the file from a copy")
     return [dict(zip(parts, row, strict=True)) for row in zip(*parts.values(), strict=True)]
 
 
 def report_of(operator: Json, batch: int, where: str = "history") -> Report:
-    """Return what an operator reported in a batch, as `braided.report` would have; without its routing."""
+    """Return the report of an operator in a batch, like `braided.report`, but without the routing."""
     try:
         report = Report({**operator["query"], "batch": batch}, operator["streams"], rows_of(operator["workers"]))
         str(report)

@@ -1,8 +1,8 @@
-"""Histories in files: a line of JSON an event, for reports of finished runs and for watching from another process.
+"""Histories in files: one line of JSON per event, for reports of finished runs and for watching from another process.
 
 ```
  DIR/history.jsonl     the newest events
- DIR/history.1.jsonl   those before, once the file has grown to `LARGEST`; what was before them is gone
+ DIR/history.1.jsonl   the events before these, when the file has grown to `LARGEST`; older events are deleted
 ```
 """
 
@@ -25,21 +25,21 @@ _LONGEST_LINE = 8 << 20
 
 
 class HistoryWriter:
-    """Appends events to the history of a directory, which is made if there is none."""
+    """Appends events to the history of a directory, which is created if it is missing."""
 
     def __init__(self, folder: Path) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            _mend(folder / NAME)
+            _drop_incomplete_line(folder / NAME)
             self._file = (folder / NAME).open("ab")
         except OSError as error:
-            raise HistoryError(f"history={str(folder)!r}: {error.strerror}; name a directory to write to") from error
+            raise HistoryError(f"history={str(folder)!r}: {error.strerror}; use a writable directory") from error
         self._folder = folder
         self._kept: dict[tuple[str, str, str], bytes] = {}
         self._lock = threading.Lock()
 
     def add(self, event: Json) -> None:
-        """Append an event; what is not about a batch is written again into a new file, which must stand alone."""
+        """Append an event. A new file begins with the events that are not about batches, so that it is complete."""
         line = json.dumps(event, separators=(",", ":")).encode() + b"\n"
         with self._lock:
             if self._file.closed:
@@ -65,8 +65,8 @@ class HistoryWriter:
             self._file.close()
 
 
-def _mend(path: Path) -> None:
-    """Cut off a line that a process which was killed did not finish."""
+def _drop_incomplete_line(path: Path) -> None:
+    """Remove the last line if a killed process did not finish it."""
     if not path.exists():
         return
     with path.open("r+b") as file:
@@ -76,7 +76,7 @@ def _mend(path: Path) -> None:
 
 
 class HistoryReader:
-    """Reads the events of a file, or of a directory's history, and later those that were appended since."""
+    """Reads the events of a file, or of a directory's history, and later the events that were appended since."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -86,16 +86,16 @@ class HistoryReader:
             self._waiting = [before] if self._path.name == NAME and before.exists() else []
             there = self._path.is_file()
         except OSError as error:
-            raise HistoryError(f"{str(path)!r}: cannot be read: {error.strerror}") from error
+            raise HistoryError(f"{str(path)!r}: cannot read it: {error.strerror}") from error
         self._inode = self._at = self._line = 0
         if not there:
             raise HistoryError(
-                f"{str(path)!r}: has no history; run the query with `braided run --history DIR`, or with "
+                f"{str(path)!r}: there is no history; run the query with `braided run --history DIR`, or with "
                 "braided.dashboard(spark, history=DIR), and name that directory"
             )
 
     def read(self) -> Iterator[Json]:
-        """Yield the events that were not read yet; a line that is still being written is left for later."""
+        """Yield the events that were not read yet, except a last line that is still being written."""
         while self._waiting:
             path = self._waiting.pop()
             with path.open("rb") as file:
@@ -114,7 +114,7 @@ class HistoryReader:
             raise HistoryError(f"{str(self._path)!r}: {error.strerror}") from error
 
     def _rest(self) -> Iterator[Json]:
-        """Yield what was left in the file that is now the one before."""
+        """Yield the remaining events of the file that was renamed to the previous one."""
         before = self._path.with_name(BEFORE)
         if before.exists():
             with before.open("rb") as file:
@@ -126,7 +126,9 @@ class HistoryReader:
         while line := file.readline(_LONGEST_LINE):
             if not line.endswith(b"\n"):
                 if len(line) >= _LONGEST_LINE:
-                    raise HistoryError(f"{path}, line {self._line + 1}: is too long for a history of braided")
+                    raise HistoryError(
+                        f"{path}, line {self._line + 1}: too long for a braided history; name a file that braided wrote"
+                    )
                 file.seek(-len(line), 1)
                 return
             self._line += 1
@@ -135,6 +137,6 @@ class HistoryReader:
                 event = json.loads(line)
             except (ValueError, RecursionError) as error:
                 raise HistoryError(
-                    f"{where}: is no JSON; delete the line if it is damaged, or name a file that braided wrote"
+                    f"{where}: not valid JSON; delete the line if it is damaged, or name a file that braided wrote"
                 ) from error
             yield check_event(event, where)

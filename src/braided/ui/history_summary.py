@@ -1,4 +1,4 @@
-"""A history summed up, run by run: as plain JSON, and as text."""
+"""The summary of a history for each run: as plain JSON, and as text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_DECISIONS = 20
 
 
 def summarize(events: Iterable[Json]) -> list[Json]:
-    """Return what there is to say of every run of a history, in the order in which they started."""
+    """Return the summary of every run of a history, in the order of their starts."""
     runs: dict[str, list[Json]] = {}
     for event in events:
         if "query" in event:
@@ -51,7 +51,7 @@ def _run(query: str, events: Sequence[Json]) -> Json:
 
 
 def _rows(batch: Json) -> int:
-    """Rows that came in: of the operator that was made first, which is the first in the flow; else as Spark counts."""
+    """Return the input rows: those of the first operator, which is the first in the flow, or else Spark's count."""
     if batch["operators"]:
         return sum(stream.get("last_rows", 0) for stream in batch["operators"][0]["streams"])
     return sum(source.get("rows", 0) for source in batch["sources"])
@@ -62,7 +62,7 @@ def _seconds(batch: Json) -> float:
 
 
 def _phases(batches: Sequence[Json]) -> dict[str, float]:
-    """Return the share of each part of a batch in the time of all batches, the largest first."""
+    """Return the share of each phase in the time of all batches, the largest first."""
     sums: dict[str, float] = {}
     for batch in batches:
         for name, millis in batch["ms"].items():
@@ -78,11 +78,11 @@ def _operators(batches: Sequence[Json]) -> list[Json]:
 
 
 def write_text(runs: Sequence[Json]) -> str:
-    return "\n\n".join("\n".join(_lines(run)) for run in runs) or "no query has started yet"
+    return "\n\n".join("\n".join(_lines(run)) for run in runs) or "no query was started yet"
 
 
 def _lines(run: Json) -> list[str]:
-    state = "failed" if run["error"] else "ended" if run["ended"] else "running, or stopped without a word"
+    state = "failed" if run["error"] else "ended" if run["ended"] else "running, or killed"
     lines = [f"{run['name']}: {state}" + (f", started {_moment(run['started'])}" if run["started"] else "")]
     if run["error"]:
         lines.append(f"  {run['error']}")
@@ -92,9 +92,10 @@ def _lines(run: Json) -> list[str]:
     if run["batches"]:
         seconds = run["seconds"]
         lines += [
-            f"  {run['rows']:,} rows in {run['batches']:,} batches; the median batch has {seconds['median']:g} s and "
-            f"{run['rows_per_second']:,} rows/s, the slowest took {seconds['most']:g} s",
-            "  time goes to " + ", ".join(f"{name} {share:.1%}" for name, share in run["phases"].items() if share > 0),
+            f"  {run['rows']:,} rows in {run['batches']:,} batches; the median batch took {seconds['median']:g} s, "
+            f"with {run['rows_per_second']:,} rows/s; the slowest took {seconds['most']:g} s",
+            "  time by phase: "
+            + ", ".join(f"{name} {share:.1%}" for name, share in run["phases"].items() if share > 0),
         ]
     for operator in run["operators"]:
         report = Report(operator["query"], operator["streams"], operator["workers"])

@@ -1,7 +1,7 @@
-"""Figures of queries, operators and fleets for Prometheus, from the events that a dashboard shows.
+"""Metrics of queries, operators and fleets for Prometheus, from the events of the dashboard.
 
-Labels have few values: names of queries, operators, streams, workers, phases, peers and jobs. No value of a key is
-among them. Totals of operators are those of the checkpoint, so they go on where a query restarts.
+Labels have few values: names of queries, operators, streams, workers, phases, peers and jobs, but never values of keys.
+Totals of operators are those of the checkpoint, so they continue after a restart of the query.
 """
 
 from __future__ import annotations
@@ -15,62 +15,62 @@ from typing import NamedTuple
 from braided.runtime.contract import Json
 from braided.ui.history_events import rows_of
 
-# Of so many queries that have ended figures are kept.
+# The number of ended queries whose metrics are kept.
 MOST_ENDED = 100
 _MICROS = 1e6
 _MILLIS = 1e3
 
 FAMILIES: Mapping[str, tuple[str, str]] = {
-    "braided_query_state": ("gauge", "1 for the state a query is in: starting, running, stopped or failed"),
+    "braided_query_state": ("gauge", "1 for the current state of a query: starting, running, stopped or failed"),
     "braided_query_starts_total": ("counter", "starts of a query"),
-    "braided_query_failures_total": ("counter", "ends of a query by an error"),
-    "braided_batches_total": ("counter", "batches that a query has done since this endpoint began"),
+    "braided_query_failures_total": ("counter", "failures of a query"),
+    "braided_batches_total": ("counter", "finished batches of a query since this endpoint started"),
     "braided_last_active_timestamp_seconds": (
         "gauge",
-        "when a batch last began, or Spark last looked for rows in vain",
+        "when the last batch began, or when Spark last checked for rows and found none",
     ),
     "braided_batch_seconds": (
         "gauge",
-        "how long the last batch took, by Spark's phases; triggerExecution is all of it",
+        "how long the last batch took, by Spark's phases; triggerExecution is the whole batch",
     ),
-    "braided_batch_seconds_total": ("counter", "how long batches took in all, by Spark's phases"),
-    "braided_source_rows_total": ("counter", "rows, or files, that Spark has read of a source"),
+    "braided_batch_seconds_total": ("counter", "how long all batches took, by Spark's phases"),
+    "braided_source_rows_total": ("counter", "rows, or files, that Spark has read from a source"),
     "braided_source_offsets_behind": (
         "gauge",
-        "offsets that a Kafka source is behind the newest, the most and the mean",
+        "offsets by which a Kafka source is behind the newest, maximum and mean",
     ),
-    "braided_rows_total": ("counter", "rows of a stream that came to an operator"),
-    "braided_late_rows_total": ("counter", "rows that came later than the lateness; they may still have been joined"),
+    "braided_rows_total": ("counter", "rows of a stream that an operator received"),
+    "braided_late_rows_total": ("counter", "rows later than the lateness; they may still have been joined"),
     "braided_lost_rows_total": (
         "counter",
-        "rows of a join that came after rows that they could have met had expired; absent where it is not known",
+        "late rows of a join that may have lost pairs, because matching rows had expired; absent if this is not known",
     ),
     "braided_null_time_rows_total": ("counter", "rows without an event time"),
     "braided_null_key_rows_total": ("counter", "rows without a key"),
-    "braided_quarantined_rows": ("gauge", "rows far ahead of their stream's clock, which move no clock yet"),
+    "braided_quarantined_rows": ("gauge", "rows far ahead of their stream's clock, which do not move a clock yet"),
     "braided_discarded_rows_total": ("counter", "quarantined rows whose time was never confirmed"),
     "braided_waiting_rows": ("gauge", "rows that wait to be put in order"),
     "braided_clock_seconds": ("gauge", "event time of a stream's clock, in seconds since 1970"),
-    "braided_lateness_seconds": ("gauge", "the lateness K of a stream, given or learned"),
+    "braided_lateness_seconds": ("gauge", "the lateness K of a stream, fixed or learned"),
     "braided_results_total": ("counter", "results of an operator"),
     "braided_matches_total": ("counter", "matches of a pattern"),
     "braided_open_matches": ("gauge", "rows at which a match may still begin"),
-    "braided_recall_ratio": ("gauge", "share of the results that a join under a budget finds, of recent rows"),
+    "braided_recall_ratio": ("gauge", "share of the exact results that a join with a budget returns, for recent rows"),
     "braided_recall_error_ratio": ("gauge", "standard error of the recall"),
     "braided_state_rows": ("gauge", "stored rows of a worker"),
     "braided_state_bytes": ("gauge", "stored bytes of a worker"),
-    "braided_worker_rows_total": ("counter", "rows, copies included, that a worker got"),
+    "braided_worker_rows_total": ("counter", "rows, including copies, that a worker received"),
     "braided_worker_results_total": ("counter", "results of a worker"),
     "braided_worker_cpu_seconds_total": ("counter", "CPU time of a worker"),
-    "braided_worker_share_ratio": ("gauge", "rows and results of a worker in the last batch over the mean"),
+    "braided_worker_share_ratio": ("gauge", "rows and results of a worker in the last batch, divided by the mean"),
     "braided_worker_load_ratio": ("gauge", "load of a worker, 1 is its fair share of the cores, over 1, 5, 15 batches"),
     "braided_copies_ratio": ("gauge", "copies per row in the last batch"),
     "braided_routing_version": ("gauge", "version of the routing table of the last batch"),
-    "braided_hot_keys": ("gauge", "keys that have a grid of workers of their own"),
-    "braided_decisions_total": ("counter", "decisions of the routing since this endpoint began"),
-    "braided_fleet_up": ("gauge", "1 where the fleet answers, 0 where it does not"),
+    "braided_hot_keys": ("gauge", "keys with their own grid of workers"),
+    "braided_decisions_total": ("counter", "decisions of the routing since this endpoint started"),
+    "braided_fleet_up": ("gauge", "1 if the fleet answers, 0 if it does not"),
     "braided_fleet_peers": ("gauge", "peers that answer"),
-    "braided_peer_load_ratio": ("gauge", "CPU of a peer over its cores"),
+    "braided_peer_load_ratio": ("gauge", "CPU use of a peer, divided by its cores"),
     "braided_peer_cores": ("gauge", "cores of a peer"),
     "braided_job_state": (
         "gauge",
@@ -79,10 +79,10 @@ FAMILIES: Mapping[str, tuple[str, str]] = {
     "braided_job_state_since_timestamp_seconds": ("gauge", "when the state of a job began, in seconds since 1970"),
     "braided_job_failures": ("gauge", "how often a job has failed in a row"),
     "braided_job_rows_per_second": ("gauge", "rows that a job writes"),
-    "braided_peer_draining": ("gauge", "1 where a peer gives its jobs to others and takes no more"),
+    "braided_peer_draining": ("gauge", "1 if a peer is moving its jobs to other peers and accepts no more"),
     "braided_job_moves": ("gauge", "how often a job was started or moved: the epoch of its lease"),
-    "braided_job_backlog_rows": ("gauge", "rows that wait for a job; absent where a source does not tell"),
-    "braided_job_busy_ratio": ("gauge", "time of a job's batch over its trigger's interval; above 1 it falls behind"),
+    "braided_job_backlog_rows": ("gauge", "rows that wait for a job; absent if a source does not report them"),
+    "braided_job_busy_ratio": ("gauge", "batch time of a job divided by its trigger interval; above 1 it falls behind"),
 }
 """All metrics: type and help text."""
 
@@ -129,7 +129,7 @@ class Sample(NamedTuple):
 
 @dataclass
 class _Query:
-    """What is known of one query, over all its runs."""
+    """The metrics of one query, over all its runs."""
 
     state: str = "starting"
     run: str = ""
@@ -145,7 +145,7 @@ class _Query:
 
 
 class Metrics:
-    """The newest figures. Events are added and figures read by any thread."""
+    """The current metrics. Any thread may add events and read metrics."""
 
     def __init__(self) -> None:
         self._queries: OrderedDict[str, _Query] = OrderedDict()
@@ -154,7 +154,7 @@ class Metrics:
         self._lock = threading.Lock()
 
     def add(self, event: Json) -> None:
-        """Take an event (`history_events`), or that a query is idle."""
+        """Add an event (`history_events`), or an "idle" event of a query."""
         with self._lock:
             if event["event"] == "fleet":
                 self._fleet = event
@@ -199,7 +199,7 @@ class Metrics:
             query.failures += event.get("error") is not None
 
     def text(self) -> str:
-        """Return all figures in the text format of Prometheus."""
+        """Return all metrics in the text format of Prometheus."""
         with self._lock:
             samples = [sample for name, query in self._queries.items() for sample in _of_query(name, query)]
             samples += _of_fleet(self._fleet)
@@ -215,7 +215,7 @@ class Metrics:
 
 
 def _unique(samples: Iterable[Sample]) -> Iterator[str]:
-    """Yield samples as text. Operators of one name cannot be told apart: the last one counts."""
+    """Yield samples as text. Operators with the same name cannot be distinguished, so the last one is used."""
     shown = {}
     for sample in samples:
         labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in sample.labels.items())
@@ -225,7 +225,7 @@ def _unique(samples: Iterable[Sample]) -> Iterator[str]:
 
 
 def _escaped(value: str) -> str:
-    """Return a label's value as the format wants it.
+    """Escape the value of a label for the format.
 
     >>> _escaped('a"b')
     'a\\\\"b'

@@ -1,4 +1,4 @@
-"""The endpoint that Prometheus scrapes: `/metrics`, and nothing else."""
+"""The endpoint for Prometheus: only `/metrics`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class MetricsServer(GuardedServer):
-    """Serves figures until it is closed; `address` is what to scrape, with `token` as a bearer where there is one."""
+    """Serves metrics until it is closed; scrape `address`, with `token` as a bearer token if there is one."""
 
     path: ClassVar[str] = "metrics"
 
@@ -29,4 +29,4 @@ class _Handler(GuardedHandler):
         if path == "/metrics":
             self.answer(200, self.metrics.text().encode(), {"Content-Type": _TYPE})
         else:
-            self.answer(404, b"the figures are at /metrics\n")
+            self.answer(404, b"the metrics are at /metrics\n")

@@ -1,4 +1,4 @@
-"""The server of the page: static files, and the history as server-sent events. It only reads."""
+"""The read-only server of the page: static files, and the history as server-sent events."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from braided.ui.dashboard_page import ICON, PAGE, POLICY, SCRIPTS, STYLE, TYPES,
 from braided.ui.guarded_server import GuardedHandler, GuardedServer
 from braided.ui.history import History
 
-# Each holds a thread; browsers open one a tab.
+# Each reader uses a thread; a browser has one reader per tab.
 MOST_READERS = 32
 _ALIVE_EVERY = 15.0
 
 
 class Server(GuardedServer):
-    """Serves a history until it is closed; `url` is what to open."""
+    """Serves a history until it is closed; `url` is the address to open."""
 
     def __init__(self, history: History, *, host: str = "127.0.0.1", port: int = 0, token: str | None = None) -> None:
         self._history = history
@@ -26,7 +26,7 @@ class Server(GuardedServer):
         self.start()
 
     def close(self) -> None:
-        """Stop serving; whoever reads is disconnected."""
+        """Stop serving, and disconnect all readers."""
         self._history.close()
         super().close()
 
@@ -46,7 +46,7 @@ class _Handler(GuardedHandler):
             self.answer(404, b"there is no such page\n")
 
     def _send_events(self) -> None:
-        """Send what there is, and then what comes, until the reader disconnects or the server closes."""
+        """Send all kept events, and then new ones, until the reader disconnects or the server closes."""
         if not self.readers.acquire(blocking=False):
             self.answer(503, b"too many pages are open; close some\n")
             return

@@ -1,4 +1,4 @@
-"""Routing tables as plain JSON, and what a control directory tells of an adaptive join without its query."""
+"""Routing tables as plain JSON, and the events of an adaptive join from its control directory, without its query."""
 
 from __future__ import annotations
 

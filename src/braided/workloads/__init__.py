@@ -1,1 +1,1 @@
-"""Generated streams of the demo, seeded, vectorised, in order of arrival; and a measure of how far samples are off."""
+"""Seeded, vectorised generators of the demo's streams, in order of arrival; and a measure of the error of samples."""

@@ -1,12 +1,12 @@
-"""Call records and suspicious numbers: StreamCloud's fraud query as two streams, with a phone that turns hot.
+"""Call records and suspicious numbers: StreamCloud's fraud query as two streams, with a phone that becomes hot.
 
 ```
- row     0        1        2        3   ...       rows arrive evenly, `rate` a second
+ row     0        1        2        3   ...       rows arrive evenly, `rate` per second
  arrived |--------|--------|--------|
  start   |    <---|        |  <-----|             a row's own time is up to `disorder` earlier
 ```
 
-Both tables are in order of arrival. Delays lean towards zero (a uniform number cubed), as they do on networks.
+Both tables are in order of arrival. Most delays are near zero (the cube of a uniform number), as on networks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ORIGIN = 1_704_067_200_000_000
 """The arrival of the first row, 2024-01-01 00:00:00 UTC, in microseconds."""
 
 FIRST_PHONE = 5_550_000_000
-"""The lowest phone number, and the one that turns hot."""
+"""The lowest phone number, which becomes hot."""
 
 _SECOND = 1_000_000
 _MEAN_CALL_SECONDS = 120
@@ -51,17 +51,17 @@ def call_records(
     Parameters
     ----------
     rows, rate:
-        How many, and how many of them arrive a second.
+        The number of rows, and how many of them arrive per second.
     phones:
         Callers and callees are drawn evenly from ``FIRST_PHONE`` to ``FIRST_PHONE + phones - 1``.
     disorder:
-        The longest that a record is on its way; none arrives later after its start.
+        The longest delay of a record from its start to its arrival.
     hot_share, hot_from:
-        Of the calls that start `hot_from` or more after ``ORIGIN``, this share is made by ``FIRST_PHONE``.
+        ``FIRST_PHONE`` makes this share of the calls that start `hot_from` or more after ``ORIGIN``.
     cells:
-        Number of radio cells.
+        The number of radio cells.
     seed:
-        The same arguments give the same table; calls and suspicious numbers of one seed are independent.
+        The same arguments give the same table; calls and suspicious numbers of the same seed are independent.
 
     Returns
     -------
@@ -69,7 +69,7 @@ def call_records(
         ``caller`` (int64), ``callee`` (int64, never the caller), ``start`` (timestamp), ``duration`` (int32,
         seconds), ``cell`` (int32), ``arrived`` (timestamp, rising). Timestamps are UTC, in microseconds.
 
-    Cost: less than a microsecond and 40 bytes a row.
+    Cost: less than a microsecond and 40 bytes per row.
 
     >>> calls = call_records(rows=1000, rate=100, phones=50, disorder="2 seconds", hot_share=0.3)
     >>> calls.column_names
@@ -102,7 +102,7 @@ def call_records(
 def suspicious_numbers(*, rows: int, rate: float, phones: int, disorder: str = "0 seconds", seed: int = 1) -> pa.Table:
     """Generate sightings of suspicious numbers in order of arrival.
 
-    Parameters are those of `call_records`; the numbers are drawn evenly from the same phones.
+    The parameters are those of `call_records`; the numbers are drawn evenly from the same phones.
 
     Returns
     -------
@@ -133,13 +133,13 @@ def suspicious_numbers(*, rows: int, rate: float, phones: int, disorder: str = "
 
 
 def _arrivals(rng: np.random.Generator, rows: int, rate: float, disorder: str) -> tuple[Ints, Ints]:
-    """Return when each row arrives and its own, earlier time, in microseconds."""
+    """Return the arrival of each row and its own, earlier time, in microseconds."""
     _check_count("rows", rows, 0)
     if not rate > 0:
-        raise OptionError(f"rate={rate!r}: not a rate; write a number of rows a second above 0")
+        raise OptionError(f"rate={rate!r}: not a rate; write a number of rows per second above 0")
     longest = parse_duration(disorder, "disorder")
     if longest < 0:
-        raise OptionError(f"disorder={disorder!r}: is negative; write '5 seconds'")
+        raise OptionError(f"disorder={disorder!r}: negative; write '5 seconds'")
     arrived = ORIGIN + (np.arange(rows) * (_SECOND / rate)).astype(np.int64)
     delay = (rng.random(rows) ** 3 * longest).astype(np.int64)
     return arrived, arrived - delay

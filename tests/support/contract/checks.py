@@ -249,11 +249,11 @@ def check_other_workers(spec: Spec) -> None:
     more = Host(spec, Way((0, 0), workers=3))
     more.runtime.stores[:2] = host.runtime.stores
     with pytest.raises(
-        StateError, match=r"written with 2 workers, this query has 3; set spark\.sql\.shuffle\.partitions=2"
+        StateError, match=r"written with 2 workers, but this query has 3; set spark\.sql\.shuffle\.partitions=2"
     ):
         more.run(FINAL)
     host.runtime.stores.reverse()
-    with pytest.raises(StateError, match="worker 0 was given the state of worker 1; restore"):
+    with pytest.raises(StateError, match="worker 0 has the state of worker 1; restore"):
         host.run(FINAL)
 
 

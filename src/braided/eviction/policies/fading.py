@@ -12,8 +12,8 @@ Counts are not changed as time passes: instead, later occurrences get a larger w
 FADE_STEPS half-lives all counts are scaled down. The clock is updated only from time to time, and between two updates
 counts only rise. All numbers are integers or quotients of integers, so they are the same on every machine.
 
-Only some bits of a key's hash are used, so at most one key of 500 shares its count with another. This saves 6 bytes per
-key when saved. If there are more keys than places, the quarter with the smallest counts in the longest memory is
+Only some bits of a key's hash are used, so at most one key of 500 shares its count with another, and a saved key takes
+about 2 bytes. If there are more keys than places, the quarter with the smallest counts in the longest memory is
 removed. With as many places as rows, this has as many results as PROB with four times as many, and up to 15% more.
 """
 

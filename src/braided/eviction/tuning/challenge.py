@@ -10,7 +10,7 @@ buffers first run until their rows differ, then their results are counted::
 After a trial that is won, the next trial goes in the same direction; after a lost one it goes in the other direction.
 When both neighbours have lost, there is no shadow for a while. Decisions are made after fixed numbers of events and
 depend only on previous events. The shadow gets all keys: if keys come in bursts, a sample shows little, and with one
-key of four the result of the chosen percentile was up to 17% worse.
+key of four the chosen percentile was up to 17% off.
 """
 
 from __future__ import annotations

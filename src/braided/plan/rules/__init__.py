@@ -1,1 +1,1 @@
-"""One rule of the optimiser per file."""
+"""The rules of the optimiser, one per file."""

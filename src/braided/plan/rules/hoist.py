@@ -1,4 +1,4 @@
-"""What an aggregate after a join computes of one stream becomes a column of that stream, before the join.
+"""An expression over one stream, in an aggregate after a join, becomes a column of that stream before the join.
 
 ```
  Aggregate sum(price * 1.2D), by upper(city)     ->   Aggregate sum(e0), by e1
@@ -9,8 +9,8 @@
                                                             +- Source 1: city, ts
 ```
 
-It is computed once per row instead of once per pair, by Spark's own code. Holds for inner joins without
-``rows=``, for expressions that fail for no row, and only where the aggregate can then begin in the workers of the join.
+It is computed once per row instead of once per pair, by Spark's own code. The rule holds for inner joins without
+``rows=``, for expressions that fail for no row, and only if the aggregate can then begin in the workers of the join.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class HoistExpressions:
         known: dict[tuple[int, str], str] = {}
 
         def column_of(expression: exp.Expression) -> str | None:
-            """Give the one input that an expression reads a column of it, and return its name."""
+            """Add a column with the expression to the single input that it reads, and return its name."""
             sides = {column.stream for column in columns_of(expression, columns)}
             if len(sides) != 1:
                 return None
@@ -74,7 +74,7 @@ class HoistExpressions:
         if (values, by) == (node.values, node.by):
             return None
         hoisted = replace(node, input=replace(join, streams=tuple(inputs)), values=values, by=by)
-        # Where it cannot begin in the workers after all, Spark computes it after the join, as it was written.
+        # If it still cannot begin in the workers, Spark computes it after the join, as the user wrote it.
         PartialAggregation().apply(hoisted, analysis)
         return hoisted
 

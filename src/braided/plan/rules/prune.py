@@ -1,4 +1,4 @@
-"""Columns that nothing reads after a join are dropped before it, so that no worker stores them.
+"""Columns that are not used after a join are dropped before it, so that no worker stores them.
 
 ```
  Project phone, cell                    ->   Project phone, cell
@@ -8,8 +8,9 @@
                                                 +- Source 1: phone, ts, cell
 ```
 
-Holds for every kind of join: which rows match depends on keys, times and the predicate, whose columns stay. (Which rows
-are the last of a key depends on all columns where times are equal, so a join with ``rows=`` keeps them.)
+The rule holds for every kind of join: which rows match depends on keys, times and the predicate, whose columns are
+kept. (In a join with ``rows=``, all columns decide which of several rows with the same time is the last one of its key,
+so it keeps all columns.)
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from braided.plan.optimiser import Analysis, NotApplied
 
 
 class PruneColumns:
-    """Project or Aggregate over a join -> the same over a join of fewer columns."""
+    """Project or Aggregate over a join -> the same over a join with fewer columns."""
 
     name = "columns that nothing reads"
 
@@ -50,7 +51,7 @@ class PruneColumns:
         try:
             read = _names_in(text for each in above for text in _texts(each, analysis.columns(join)))
         except SqlglotError as error:
-            raise NotApplied("an expression does not parse here") from error
+            raise NotApplied("Braided cannot parse an expression") from error
         pruned = join if read is None else _pruned(join, read, analysis)
         if pruned is join:
             return None
@@ -74,7 +75,7 @@ def _texts(node: Node, columns: Collection[str]) -> list[str]:
 
 
 def _names_in(texts: Iterable[str]) -> set[str] | None:
-    """Return every name in some expressions, in lower case; None where they read all columns."""
+    """Return every name in some expressions, in lower case; None if they read all columns."""
     names = set()
     for text in texts:
         tree = sqlglot.parse_one(text, dialect=Braided)
@@ -85,7 +86,7 @@ def _names_in(texts: Iterable[str]) -> set[str] | None:
 
 
 def _pruned(join: Operator, read: set[str], analysis: Analysis) -> Operator:
-    """Return a join whose inputs have the columns that it reads itself, and those behind names that are read."""
+    """Return a join whose inputs have only the columns that the join reads, and those of the names in `read`."""
     spec, physical = join.spec, analysis.physical(join)
     assert isinstance(spec, JoinSpec | MultiJoinSpec)
     where = spec.where if isinstance(spec, JoinSpec) else None
@@ -94,7 +95,7 @@ def _pruned(join: Operator, read: set[str], analysis: Analysis) -> Operator:
         return join
     names = find_names(physical.streams, spec.on, spec.time)
     results = [column for column in physical.columns if isinstance(column, InputColumn)]
-    # Names that clash get suffixes. Both columns stay, so that neither result is called anything else.
+    # Names that both inputs have get suffixes. Both columns are kept, so that the names of results do not change.
     inside |= {column.source.lower() for column in results if column.name.lower() in read}
     inputs = list(join.inputs)
     for side, stream in enumerate(physical.streams):

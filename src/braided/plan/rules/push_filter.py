@@ -1,10 +1,10 @@
-"""A condition after a join moves into it: before the join where it reads one stream, else into its predicate.
+"""A condition after a join moves into it: before the join if it reads one stream, or else into its predicate.
 
-Holds for inner joins as a whole. In left, semi and anti joins only what reads the left stream alone moves, before the
-join, and in right joins only what reads the right stream alone: their rows keep their values. Anything else would no
-longer drop rows that matched nothing, so it stays after the join, and all of it after a full join.
-
-Of a join with ``rows=`` nothing moves: other rows would be the last of their key.
+The rule holds for the whole condition after an inner join. In left, semi and anti joins, only the parts that read the
+left stream alone move, before the join; in right joins, those that read the right stream alone. The rows of these
+streams keep their values. Other parts would no longer drop rows without a match, so they stay after the join. After a
+full join, the whole condition stays. For a join with ``rows=`` nothing moves, because other rows would be the last of
+their key.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class PushFilter:
         try:
             parts = conjuncts(sqlglot.parse_one(node.condition, dialect=Braided))
         except SqlglotError as error:
-            raise NotApplied("the condition does not parse here") from error
+            raise NotApplied("Braided cannot parse the condition") from error
         if not all(_is_plain(part) for part in parts):
-            raise NotApplied("the condition is more than comparisons of columns")
+            raise NotApplied("the condition does not only compare columns")
         again = " AND ".join(f"({part.sql(dialect=Braided)})" for part in parts)
         if not analysis.reads_alike(join, f"({node.condition})", again):
-            raise NotApplied("Spark reads the condition in another way")
+            raise NotApplied("Spark parses the condition differently")
         columns = {column.name: column for column in analysis.physical(join).columns if isinstance(column, InputColumn)}
         inputs, both = list(join.inputs), [] if spec.where is None else [f"({spec.where})"]
         after = []
@@ -70,7 +70,7 @@ def columns_of(part: exp.Expression, columns: dict[str, InputColumn]) -> list[In
 
 
 def over_inputs(part: exp.Expression, columns: dict[str, InputColumn], letters: tuple[str, str]) -> str:
-    """Return an expression over a join's result as one over its inputs' columns, each with the letter of its side."""
+    """Return an expression over a join's result as one over the inputs' columns, each with the letter of its side."""
 
     def own(node: exp.Expression) -> exp.Expression:
         if not isinstance(node, exp.Column):
@@ -82,7 +82,7 @@ def over_inputs(part: exp.Expression, columns: dict[str, InputColumn], letters: 
 
 
 def _is_plain(part: exp.Expression) -> bool:
-    """Whether a condition reads columns, and is the same however often and where it is evaluated."""
+    """Whether a condition reads columns, and is deterministic."""
     strange = (exp.Query, exp.Anonymous, exp.Rand, exp.Randn, exp.AggFunc, exp.Window, exp.Lambda)
     columns = list(part.find_all(exp.Column))
     return bool(columns) and not any(c.table for c in columns) and not any(part.find_all(*strange))

@@ -1,4 +1,4 @@
-"""The watermarks of a join's inputs become its lateness: an aggregate after it closes windows by the join's clocks.
+"""The watermarks of a join's inputs become its lateness; an aggregate after it closes windows by the join's clocks.
 
 ```
  Join on phone                          ->   Join on phone, lateness 10 seconds and 20 seconds
@@ -8,8 +8,8 @@
                                                 +- Source 1, watermark of 20 seconds
 ```
 
-A part of `PartialAggregation`, not a rule by itself: a watermark may be taken only where the aggregate moves into the
-join. Spark would accept an aggregate over what is left, and never close its windows.
+This is a part of `PartialAggregation` and not a separate rule: a watermark may be removed only if the aggregate moves
+into the join. Otherwise Spark would accept the aggregate without a watermark, and never close its windows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from braided.plan.optimiser import Analysis, NotApplied
 
 
 def take_watermarks(join: Operator, analysis: Analysis) -> Operator:
-    """Return a join whose inputs have no watermarks; raise `NotApplied` where one must stay."""
+    """Return a join whose inputs have no watermarks; raise `NotApplied` if one must stay."""
     if not any(analysis.has_watermark(side) for side in join.inputs):
         return join
     spec, physical = join.spec, analysis.physical(join)
@@ -42,7 +42,7 @@ def take_watermarks(join: Operator, analysis: Analysis) -> Operator:
         lateness.append(rule)
     taken = replace(join, spec=replace(spec, lateness=tuple(lateness)), streams=tuple(inputs))
     if any(analysis.has_watermark(side) for side in taken.inputs):
-        raise NotApplied("a watermark of its inputs remains")
+        raise NotApplied("one of its inputs still has a watermark")
     return taken
 
 
@@ -54,7 +54,7 @@ def _without(node: Node, time: str, analysis: Analysis) -> Node:
         taken = WithoutWatermark(node, time)
         why = analysis.why_marked(taken)
         if why is not None:
-            raise NotApplied(f"the watermark that {time} comes with is {why}")
+            raise NotApplied(f"the watermark of {time} is {why}")
         return taken
     if isinstance(node, Operator) and isinstance(node.spec, JoinSpec):
         return take_watermarks(node, analysis)

@@ -1,4 +1,4 @@
-// Keeps what the events say, bounded as on the server, and draws the chosen run.
+// Keeps the events, bounded as on the server, and draws the chosen run.
 "use strict";
 
 const KEPT = 1000, KEPT_RUNS = 20, KEPT_DECISIONS = 200, EVERY_MS = 250;
@@ -33,7 +33,7 @@ function take(event) {
   }
 }
 
-// What is drawn: a run as the reader wants to see it.
+// The model of the page: the chosen run, batch and operator.
 function modelOf(run) {
   const names = new Map(run.batches.flatMap((batch) => batch.operators.map((part) => [part.operator, part.name])));
   for (const [operator] of run.tables) if (!names.has(operator)) names.set(operator, operator);
@@ -54,7 +54,7 @@ function modelOf(run) {
   return model;
 }
 
-// A run by its operators, which people name more often than queries.
+// The name of a run is that of its operators, because people name these more often than queries.
 function nameOf(run) {
   const names = new Set(run.batches.slice(-1).flatMap((batch) => batch.operators.map((part) => part.name)));
   return [...names, run.name].join(", ");
@@ -78,7 +78,7 @@ function say(run) {
   if (run?.ended) [text, style] = run.ended.error ? [`${nameOf(run)} failed: ${run.ended.error}`, "bad"] : [`${nameOf(run)} ended`, "done"];
   else if (run) [text, style] = connected === null ? [`${nameOf(run)}, as it was saved`, "done"] : wrong ? [`${nameOf(run)} runs${wrong}`, "bad"] : [`${nameOf(run)} runs`, "good"];
   if (connected === false) [text, style] = ["The connection is lost; trying again", "bad"];
-  // A status is read out whenever it is written, so only when it changes.
+  // Screen readers read a status whenever it is written, so write it only when it changes.
   if (state.textContent !== text) state.textContent = text;
   state.className = style;
 }
@@ -108,13 +108,13 @@ function draw() {
       const after = SECTIONS.slice(SECTIONS.indexOf(section) + 1).map((one) => find(one.id)).find(Boolean);
       main.insertBefore(place, after ?? null);
     }
-    // A button that has the focus keeps it, and what was scrolled stays where it was.
+    // Keep the focus of a button, and the scroll positions.
     const focus = place.contains(document.activeElement) ? [...place.querySelectorAll("button, summary")].indexOf(document.activeElement) : -1;
     const scrolled = [place.scrollLeft, place.querySelector("ol")?.scrollTop ?? 0];
     place.replaceChildren(html("h2", { id: `${section.id}-title` }, section.title), ...(section.words ? [html("p", {}, section.words)] : []));
     section.draw(place, model);
     place.querySelectorAll("details").forEach((details, at) => { details.open = opened[at] ?? false; });
-    // What is wider than its place is scrolled with the arrow keys, so it must be reachable.
+    // Wide content is scrolled with the arrow keys, so it must be focusable.
     if (place.scrollWidth > place.clientWidth) place.tabIndex = 0; else place.removeAttribute("tabindex");
     place.scrollLeft = scrolled[0];
     if (place.querySelector("ol")) place.querySelector("ol").scrollTop = scrolled[1];
@@ -141,7 +141,7 @@ function listen() {
   source.onerror = () => {
     connected = false;
     soon();
-    // A browser gives up after an answer that is no stream of events.
+    // A browser does not reconnect after an answer that is not an event stream.
     if (source.readyState === EventSource.CLOSED) { source.close(); setTimeout(listen, 3000); }
   };
 }

@@ -1,4 +1,4 @@
-// Small drawings: lines, stacked bars, heat maps, tables. Text always goes in as text, never as markup.
+// Small drawings: lines, stacked bars, heat maps, tables. Text is always inserted as text, never as markup.
 "use strict";
 
 const COLORS = 8;
@@ -41,7 +41,7 @@ function step(most, ticks) {
   return [1, 2, 5, 10].map((factor) => factor * size).find((found) => found >= (most / ticks) * (1 - 1e-9));
 }
 
-// Where batches and values are on a chart of a given width.
+// The positions of batches and values on a chart of a given width.
 function frame(width, height, numbers, most) {
   const left = 46, right = 12, top = 20, bottom = 22, every = step(most, 4);
   const ceiling = Math.max(every, every * Math.ceil(most / every - 1e-9));
@@ -96,7 +96,7 @@ function legend(names) {
   ])));
 }
 
-// The numbers of a chart, for who does not see it; made when opened.
+// The numbers of a chart as a table, for screen readers; created when it is opened.
 function numbers(place, model, heads, row) {
   const details = html("details", { ontoggle: () => {
     if (details.open && details.children.length === 1) {
@@ -106,21 +106,21 @@ function numbers(place, model, heads, row) {
   place.append(details);
 }
 
-// The first batch of a run starts processes and may take far longer than all others: those set the scale, and it is cut.
+// The first batch of a run starts processes and may be much slower: the others set the scale, and its bar is cut.
 const CUT = 3;
 function scale(model, total) {
   const known = model.batches.map((batch) => [batch.batch, total(batch)]);
   const rest = Math.max(0, ...known.slice(1).map(([, value]) => value)), first = known[0]?.[1] ?? 0;
   return known.length > 3 && rest > 0 && first > CUT * rest ? { most: rest, cut: [known[0][0], first] } : { most: Math.max(0, first, rest) };
 }
-// What is above the chart's top ends there, with its value.
+// A bar above the top of the chart is cut there, and has its value as text.
 function cutMark(at, cut, show) {
   return cut ? [svg("g", { class: "cut" }, [svg("title", {}, `batch ${cut[0]}: ${show(cut[1])}, above this chart`),
     svg("path", { class: "marker", d: `M${at.x(cut[0]) - 5} ${at.y(at.ceiling) - 2}h10l-5 -8z` }),
     svg("text", { x: at.x(cut[0]) + 8, y: at.y(at.ceiling) - 2 }, show(cut[1]))])] : [];
 }
 
-// series: name and a function of a batch, which may answer null.
+// series: a name and a function of a batch, which may return null.
 function lines(place, model, series, { show = short, height = 190 } = {}) {
   const width = Math.max(280, place.clientWidth - 32);
   const found = series.map(([name, value]) => [name, model.batches.map((batch) => [batch.batch, value(batch)]).filter(([, y]) => y !== null && y !== undefined && isFinite(y))]);
@@ -163,7 +163,7 @@ function blend(from, to, share) {
   return `rgb(${a.map((part, i) => Math.round(part + (b[i] - part) * share)).join(",")})`;
 }
 
-// Cells of a picture by column and row, too many for elements.
+// A canvas with cells by column and row, which are too many for elements.
 function cells(place, columns, rows, color, { height, label }) {
   const canvas = html("canvas", { role: "img", "aria-label": label });
   const scale = window.devicePixelRatio || 1, width = Math.max(280, place.clientWidth - 32);
@@ -182,11 +182,11 @@ function cells(place, columns, rows, color, { height, label }) {
   place.append(canvas);
 }
 
-// Rows of cells; a number, or what is no text, stands at the right.
+// A table of rows; numbers are aligned right.
 function table(title, heads, rows) {
   const isNumber = heads.map((_, at) => rows.every((row) => typeof row[at] === "number" || /^[-\d.,]+( ?[a-zA-Zµ%]+)?$/.test(String(row[at]))));
   const style = (at) => (isNumber[at] && at ? { class: "number" } : {});
-  // Where it is wider than its place it is scrolled, by keys too; shadows at its sides say so.
+  // A wide table can be scrolled, also with keys; shadows at its sides show this.
   return html("div", { class: "scroll", role: "region", "aria-label": title, tabindex: 0 }, html("table", {}, [
     html("caption", {}, title),
     html("thead", {}, html("tr", {}, heads.map((head, at) => html("th", { scope: "col", ...style(at) }, head)))),

@@ -1,4 +1,4 @@
-// What the page shows of a run, section by section. A model has the run's batches, the chosen one (`at`) and operator.
+// The sections of the page for a run. A model has the run's batches, the chosen one (`at`) and operator.
 "use strict";
 
 const seconds = (batch) => Math.max(1, batch.ms.triggerExecution ?? 0) / 1000;
@@ -21,25 +21,25 @@ const BUCKET_ROWS = 32;
 
 function facts(place, model) {
   const batch = model.at, part = model.part, shares = part?.workers?.share ?? [];
-  if (model.run.ended?.error) place.append(html("p", { class: "wrong", role: "alert" }, `It ended by an error: ${model.run.ended.error}`));
+  if (model.run.ended?.error) place.append(html("p", { class: "wrong", role: "alert" }, `It failed: ${model.run.ended.error}`));
   const found = [
-    ["rows a second", short(rowsOf(model, batch) / seconds(batch))],
+    ["rows per second", short(rowsOf(model, batch) / seconds(batch))],
     ["batch", `${seconds(batch).toFixed(2)} s`],
     ["state", bytes(part ? sum(last(part, "stored_bytes")) : batch.state_bytes ?? 0)],
   ];
   if (part) {
-    found.splice(1, 0, ["results a second", short(sum(last(part, "results")) / seconds(batch))]);
-    found.push(["results in all", count(part.query.results)], ["late rows", count(sum(part.streams.map((stream) => stream.late)))]);
+    found.splice(1, 0, ["results per second", short(sum(last(part, "results")) / seconds(batch))]);
+    found.push(["results in total", count(part.query.results)], ["late rows", count(sum(part.streams.map((stream) => stream.late)))]);
     if (part.streams.some((stream) => stream.late && stream.lost !== undefined)) found.push(["of them may have lost pairs", count(sum(part.streams.map((stream) => stream.lost)))]);
     if (shares.length > 1) found.push(["busiest worker", `${Math.max(...shares).toFixed(2)} of the mean`]);
-    if (part.copies) found.push(["copies a row", part.copies.toFixed(2)]);
+    if (part.copies) found.push(["copies per row", part.copies.toFixed(2)]);
     if (part.query.recall !== undefined) found.push(["recall", recall(part.query.recall)]);
     if (part.query.matches !== undefined) found.push(["matches", count(part.query.matches)], ["open matches", count(part.query.open_matches)]);
   }
   const behind = (batch.sources ?? []).map(lagOf).filter((lag) => lag !== null);
   if (behind.length) found.push(["offsets behind", short(Math.max(...behind))]);
   const commit = sum(["walCommit", "commitOffsets", "commitBatch"].map((name) => batch.ms[name]));
-  found.push(["checkpoint", `${(commit / 1000).toFixed(2)} s a batch`]);
+  found.push(["checkpoint", `${(commit / 1000).toFixed(2)} s per batch`]);
   place.append(html("dl", {}, found.map(([name, value]) => html("div", {}, [html("dt", {}, name), html("dd", {}, value)]))));
 }
 
@@ -64,7 +64,7 @@ function rates(place, model) {
   if (streams.length) series.push(["results", (batch) => rate(partOf(model, batch) ? sum(last(partOf(model, batch), "results")) : null, batch)]);
   lines(place, model, series);
 }
-// How far a source of Kafka is behind, in offsets of the partition that is most so.
+// How far a Kafka source is behind, in offsets of the partition that is furthest behind.
 const lagOf = (source) => (source?.lag?.maxOffsetsBehindLatest === undefined ? null : Number(source.lag.maxOffsetsBehindLatest));
 function lags(place, model) {
   lines(place, model, model.at.sources.map((source, at) => [`source ${at + 1}`, (batch) => lagOf(batch.sources[at])]));
@@ -103,7 +103,7 @@ function bars(place, model) {
 function heat(place, model) {
   const workers = workersOf(model.newest), colors = ["--cold", "--even", "--hot"].map(css);
   const shares = model.batches.map((batch) => partOf(model, batch)?.workers?.share ?? []);
-  // Nothing to the mean in one colour, and on to twice the mean in another.
+  // One colour from 0 to the mean, and another one from the mean to twice the mean.
   const color = (column, row) => {
     const share = shares[column][row];
     if (share === undefined) return null;
@@ -118,15 +118,15 @@ function heat(place, model) {
 function groups(place, model) {
   const routing = model.table, owned = new Map();
   for (const owner of routing.owners) owned.set(owner, (owned.get(owner) || 0) + 1);
-  const told = [...owned].sort(([a], [b]) => a - b).map(([owner, many]) => (owner < 0 ? `${many} on grids` : `worker ${owner}: ${many}`)).join(", ");
+  const summary = [...owned].sort(([a], [b]) => a - b).map(([owner, many]) => (owner < 0 ? `${many} on grids` : `worker ${owner}: ${many}`)).join(", ");
   place.append(html("p", {}, `Scheme ${routing.scheme}, table ${routing.version}: ${routing.in_use.length} of ${routing.workers} workers in use` + (routing.moving ? `, ${routing.moving} buckets still probe where they were.` : ".")));
   if (routing.owners.length) {
     const colors = Array.from({ length: COLORS }, (_, at) => css(`--w${at}`)), columns = Math.ceil(routing.owners.length / BUCKET_ROWS);
     cells(place, columns, BUCKET_ROWS, (column, row) => {
       const owner = routing.owners[column * BUCKET_ROWS + row];
       return owner === undefined ? null : owner < 0 ? css("--ink") : colors[owner % COLORS];
-    }, { height: 128, label: `Buckets of keys and their workers. ${told}` });
-    place.append(html("p", {}, `${routing.owners.length} buckets, each in its worker's colour. ${told}.`));
+    }, { height: 128, label: `Buckets of keys and their workers. ${summary}` });
+    place.append(html("p", {}, `${routing.owners.length} buckets, each in its worker's colour. ${summary}.`));
   }
   place.append(html("div", { class: "grids" }, routing.grids.map(gridTable)));
 }
@@ -166,16 +166,16 @@ function time(place, model) {
   place.append(html("h3", {}, "Lateness (K)"));
   lines(place, model, streams.map((stream, at) => [stream.name, (batch) => streamAt(model, batch, at)?.lateness]), { show: duration, height: 150 });
   if (streams.some((stream) => stream.late)) {
-    place.append(html("h3", {}, "Rows later than that, in all"));
+    place.append(html("h3", {}, "Rows later than that, in total"));
     lines(place, model, streams.map((stream, at) => [stream.name, (batch) => streamAt(model, batch, at)?.late]), { height: 150 });
   }
-  place.append(table(`Streams after batch ${model.at.batch}`, ["stream", "lateness", "rows", "late", "lost pairs", "waiting", "quarantined", "given up", "clock"],
+  place.append(table(`Streams after batch ${model.at.batch}`, ["stream", "lateness", "rows", "late", "lost pairs", "waiting", "quarantined", "discarded", "clock"],
     model.part.streams.map((stream) => [stream.name, duration(stream.lateness), ...["rows", "late", "lost", "waiting", "quarantined", "given_up"].map((name) => (stream[name] === undefined ? "-" : count(stream[name]))), moment(stream.clock)])));
   const detectors = model.part.query.detectors ?? [];
   if (detectors.length) {
-    place.append(html("h3", {}, "Detectors: how much earlier than its trigger an event may be dated (D)"));
+    place.append(html("h3", {}, "Detectors: how much earlier than its trigger an event may be (D)"));
     lines(place, model, detectors.map((one, at) => [one.name, (batch) => partOf(model, batch)?.query.detectors?.[at]?.delay]), { show: duration, height: 150 });
-    place.append(table("Events, and how long after the streams a detector sees them", ["detector", "events", "late", "waiting", "delay (D)", "behind"],
+    place.append(table("Events, and how long after the streams a detector gets them", ["detector", "events", "late", "waiting", "delay (D)", "behind"],
       detectors.map((one) => [one.name, count(one.events), count(one.late), count(one.waiting), duration(one.delay), duration(one.behind)])));
   }
 }
@@ -189,9 +189,9 @@ function memory(place, model) {
 }
 
 function recalls(place, model) {
-  lines(place, model, [["in all", (batch) => partOf(model, batch)?.query.recall], ["recently", (batch) => partOf(model, batch)?.query.recent_recall]], { show: recall });
+  lines(place, model, [["in total", (batch) => partOf(model, batch)?.query.recall], ["recently", (batch) => partOf(model, batch)?.query.recent_recall]], { show: recall });
   const totals = model.part.workers.total ?? {}, names = ["evicted", "refused", "shed", "too_large"].filter((name) => name in totals);
-  if (names.length) place.append(table("Rows that had to give way", names.map((name) => name.replace("_", " ")), [names.map((name) => count(sum(totals[name])))]));
+  if (names.length) place.append(table("Rows evicted or not stored", names.map((name) => name.replace("_", " ")), [names.map((name) => count(sum(totals[name])))]));
 }
 
 function matches(place, model) {
@@ -201,22 +201,22 @@ function matches(place, model) {
 function graph(place, model) {
   const { boxes, arrows } = model.run.graph;
   const width = Math.max(...boxes.map((box) => box.x + box.width)) + 12, height = Math.max(...boxes.map((box) => box.y + box.height)) + 12;
-  const told = [], parts = [];
+  const summary = [], parts = [];
   for (const [from, to] of arrows) {
     const a = boxes[from], b = boxes[to], x1 = a.x + a.width, y1 = a.y + a.height / 2, y2 = b.y + b.height / 2, middle = (x1 + b.x) / 2;
     parts.push(svg("path", { class: "arrow", d: `M${x1} ${y1}C${middle} ${y1} ${middle} ${y2} ${b.x - 7} ${y2}` }), svg("path", { class: "head", d: `M${b.x - 8} ${y2 - 4}L${b.x} ${y2}L${b.x - 8} ${y2 + 4}z` }));
     const label = flow(model, boxes, arrows, from, to);
     if (label) parts.push(svg("text", { class: "mid strong", x: middle, y: (y1 + y2) / 2 - 6 }, label));
-    told.push(`${a.title} to ${b.title}${label ? ` at ${label}` : ""}`);
+    summary.push(`${a.title} to ${b.title}${label ? ` at ${label}` : ""}`);
   }
   for (const box of boxes) {
     parts.push(svg("rect", { class: `box ${box.kind}`, x: box.x, y: box.y, width: box.width, height: box.height, rx: 7 }), svg("text", { class: "strong", x: box.x + 10, y: box.y + 22 }, box.title));
     box.lines.forEach((line, at) => parts.push(svg("text", { x: box.x + 10, y: box.y + 39 + 17 * at }, line)));
   }
-  place.append(svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": told.join("; ") }, parts));
+  place.append(svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": summary.join("; ") }, parts));
 }
 
-// Rows a second on an arrow: a stream into an operator of ours, or its results out of it.
+// Rows per second on an arrow: a stream into an operator of Braided, or its results.
 function flow(model, boxes, arrows, from, to) {
   const into = model.at.operators.find((part) => part.operator === boxes[to].operator), outOf = model.at.operators.find((part) => part.operator === boxes[from].operator);
   if (into && boxes[to].operator) {
@@ -227,7 +227,7 @@ function flow(model, boxes, arrows, from, to) {
   return outOf && boxes[from].operator ? `${short(sum(last(outOf, "results")) / seconds(model.at))}/s` : "";
 }
 
-// A peer's load, as parts of its jobs in their colours and the rest pale; 1 is all of its cores.
+// The load of a peer: the parts of its jobs in their colours, and the rest pale; 1 is all of its cores.
 function meter(peer, jobs, colors) {
   const width = 220, full = Math.max(1, peer.load, sum(jobs.map((job) => job.load))), unit = width / full;
   let x = 0;
@@ -262,18 +262,18 @@ function stateOf(job) {
 function fleet(place, model) {
   const { peers, components, happened, error, more } = model.fleet, names = new Set(peers.map((peer) => peer.name));
   const colors = new Map(components.map((job, at) => [job.name, colorOf(at)]));
-  if (error) place.append(html("p", { class: "wrong", role: "status" }, `The fleet does not answer: ${error}. Below is what it answered last.`));
+  if (error) place.append(html("p", { class: "wrong", role: "status" }, `The fleet does not answer: ${error}. Below is its last answer.`));
   place.append(html("div", { class: "peers" }, peers.map((peer) => peerCard(peer, components.filter((job) => job.peer === peer.name), colors))));
   if (more) place.append(html("p", {}, `${more} more peers and jobs are not shown.`));
   if (components.length) {
     const figure = (value, show) => (value === undefined ? "-" : show(value));
-    place.append(table("Jobs; busy is the time of a batch over its trigger's interval, and above 1 a job falls behind", ["job", "state", "peer", "operator", "epoch", "load", "busy", "rows that wait", "rows/s written", "output"],
+    place.append(table("Jobs; busy is the batch time divided by the trigger interval, and above 1 a job falls behind", ["job", "state", "peer", "operator", "epoch", "load", "busy", "rows that wait", "rows/s written", "output"],
       components.map((job) => [job.name, stateOf(job), names.has(job.peer) ? job.peer : job.peer ? `${job.peer}, which does not answer` : "nobody", job.operator, job.epoch < 0 ? "-" : job.epoch,
         figure(job.load, (value) => value.toFixed(2)), figure(job.busy, (value) => value.toFixed(2)), figure(job.backlog, count), figure(job.rate, short), job.output])));
   }
   for (const job of components.filter((one) => one.failures && one.problem)) place.append(html("p", { class: "wrong" }, `${job.name} failed: ${job.problem}`));
   if (happened.length) {
-    place.append(html("h3", {}, "Moves, and what else happened; newest first"));
+    place.append(html("h3", {}, "Moves and other events; newest first"));
     place.append(html("ol", { class: "decisions" }, happened.slice().reverse().map((one) => html("li", {}, [
       html("time", { datetime: new Date(one.time).toISOString() }, `${moment(1000 * one.time)} UTC `), html("strong", {}, `${one.component} `), `at ${one.peer}: ${one.what}`,
     ]))));
@@ -284,18 +284,18 @@ const ours = (model) => model.part !== null;
 const SECTIONS = [
   { id: "notes", title: "What ran", wide: true, shown: (model) => model.noted.length, draw: notes },
   { id: "facts", title: "The chosen batch", wide: true, shown: (model) => model.at, draw: facts },
-  { id: "rates", title: "Rows a second", words: "Per stream, and results. Triangles are decisions of the routing; click to choose a batch.", shown: (model) => model.at, draw: rates },
-  { id: "lag", title: "Source lag", words: "Offsets of Kafka that were not read when a batch began, in the partition that is furthest behind.", shown: (model) => (model.at?.sources ?? []).some((source) => lagOf(source) !== null), draw: lags },
-  { id: "times", title: "Batch times", words: "Seconds, and where they go. addBatch is the work itself.", shown: (model) => model.at, draw: times },
+  { id: "rates", title: "Rows per second", words: "Per stream, and results. Triangles are decisions of the routing; click to choose a batch.", shown: (model) => model.at, draw: rates },
+  { id: "lag", title: "Source lag", words: "Kafka offsets that were not read yet when a batch began, in the partition that is furthest behind.", shown: (model) => (model.at?.sources ?? []).some((source) => lagOf(source) !== null), draw: lags },
+  { id: "times", title: "Batch times", words: "Seconds by phase. addBatch is the work itself.", shown: (model) => model.at, draw: times },
   { id: "workers", title: "Workers", words: "Rows (dark) and results (pale) of each in the chosen batch. The dashed line is the mean.", shown: (model) => ours(model) && workersOf(model.part).length, draw: bars },
-  { id: "heat", title: "Workers over time", words: "The share of each worker: pale is idle, the middle colour is the mean, the strong one twice the mean.", shown: (model) => ours(model) && workersOf(model.newest).length, draw: heat },
-  { id: "decisions", title: "Decisions", words: "What the routing changed after a batch, and why. Newest first.", shown: (model) => model.decisions.length, draw: decisions },
+  { id: "heat", title: "Workers over time", words: "The share of each worker: pale is idle, the middle colour is the mean, the strong colour is twice the mean.", shown: (model) => ours(model) && workersOf(model.newest).length, draw: heat },
+  { id: "decisions", title: "Decisions", words: "The changes of the routing after a batch, with reasons. Newest first.", shown: (model) => model.decisions.length, draw: decisions },
   { id: "keys", title: "Hot keys", shown: (model) => ours(model) && model.part.keys.length, draw: hotKeys },
   { id: "groups", title: "Key groups and grids", shown: (model) => model.table, draw: groups },
   { id: "time", title: "Time and lateness", shown: (model) => ours(model) && streamsOf(model).length, draw: time },
   { id: "memory", title: "Memory", words: "Bytes of state.", shown: (model) => ours(model) && workersOf(model.newest).length, draw: memory },
-  { id: "recall", title: "Recall", words: "The share of the exact result that the budget leaves, estimated.", shown: (model) => ours(model) && model.part.query.recall !== undefined, draw: recalls },
-  { id: "matches", title: "Matches", words: "Matches in all, and those that may still become one.", shown: (model) => ours(model) && model.part.query.matches !== undefined, draw: matches },
-  { id: "graph", title: "The compiled query", words: "Rows a second of the chosen batch on the arrows.", wide: true, shown: (model) => model.at && model.run.graph, draw: graph },
-  { id: "fleet", title: "Fleet", words: "Who hosts what. Bars are loads, a job a colour; the dashed line is all of a peer's cores. Lines are the loads of the last minutes.", wide: true, shown: (model) => model.fleet, draw: fleet },
+  { id: "recall", title: "Recall", words: "The estimated share of the exact result with this budget.", shown: (model) => ours(model) && model.part.query.recall !== undefined, draw: recalls },
+  { id: "matches", title: "Matches", words: "Matches in total, and open matches.", shown: (model) => ours(model) && model.part.query.matches !== undefined, draw: matches },
+  { id: "graph", title: "The compiled query", words: "The arrows have the rows per second of the chosen batch.", wide: true, shown: (model) => model.at && model.run.graph, draw: graph },
+  { id: "fleet", title: "Fleet", words: "The jobs of each peer. Bars are loads, with one colour per job; the dashed line is all cores of a peer. Lines are the loads of the last minutes.", wide: true, shown: (model) => model.fleet, draw: fleet },
 ];
