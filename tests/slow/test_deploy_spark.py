@@ -76,7 +76,7 @@ def test_a_strategy_gives_the_oracles_rows_over_a_restart(spark: SparkSession, t
     assert len(truth) > 50
     costs = again.costs()
     assert all(cost.rows > 0 and cost.ms > 0 for cost in costs.values())
-    assert "us a row" in str(again)
+    assert "us/row" in str(again)
 
 
 def test_stages_run_together_and_one_that_fails_stops_all(spark: SparkSession, tmp_path: Path) -> None:
