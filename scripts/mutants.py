@@ -668,7 +668,7 @@ MUTATIONS = (
     Mutation(
         "outer: a row that is in no window is in a partial result",
         "operators/aggregate/partial.py",
-        "if piece.column(self.time).null_count:  # of a row without a match; no window has it\n",
+        "if piece.column(self.time).null_count:  # a row without a match is in no window\n",
         "if False:\n",
         ("tests/unit/test_partial_aggregate.py",),
     ),

@@ -96,8 +96,8 @@ class Peers:
         self.processes[name] = process
         assert process.stdout is not None
         for line in process.stdout:
-            if "listens at" in line:
-                self.address = self.address or line.split("listens at ")[1].split(",")[0]
+            if "listening at" in line:
+                self.address = self.address or line.split("listening at ")[1].split(",")[0]
             if "Ctrl-C" in line:
                 return
         raise SystemExit(f"{name} did not start")

@@ -167,8 +167,8 @@ class SparkPeers:
         self.processes[name] = process
         assert process.stdout is not None
         for said in process.stdout:
-            if "listens at" in said:
-                self.addresses[name] = said.split("listens at ")[1].split(",")[0]
+            if "listening at" in said:
+                self.addresses[name] = said.split("listening at ")[1].split(",")[0]
             if "Ctrl-C" in said:
                 return
         raise AssertionError(f"{name} did not start")

@@ -27,7 +27,7 @@ def exhaustive(problem: Problem) -> Allocation:
         if fitness[at] > fittest:
             best, fittest = allocations[at], float(fitness[at])
     if best is None:
-        raise PeerError("the hosts have no room for all components; add hosts, or take components away")
+        raise PeerError("the hosts do not have room for all components; add hosts, or remove components")
     return best
 
 

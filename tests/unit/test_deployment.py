@@ -31,7 +31,7 @@ def test_a_query_goes_on_with_its_partitions_and_another_is_refused(tmp_path: An
     assert _kept_partitions(tmp_path / "x", "operator", {"1-where": 1, "2-join": 3}) == {"1-where": 1, "2-join": 3}
     assert _kept_partitions(tmp_path / "x", "operator", {"1-where": 2, "2-join": 9}) == {"1-where": 1, "2-join": 3}
     with pytest.raises(
-        OptionError, match="another query is deployed there, by 'operator', with the stages 1-where, 2-"
+        OptionError, match="another query is deployed there, with strategy='operator' and the stages 1-where, 2-"
     ):
         _kept_partitions(tmp_path / "x", "query", {"1-where-join": 4})
     (tmp_path / "x" / "deployment.json").write_text("{")

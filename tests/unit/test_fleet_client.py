@@ -186,7 +186,7 @@ def test_a_job_is_submitted_moved_and_drained(peers: Peers, tmp_path: Path, caps
             fleet.submit(job)
         two = job.read_text().replace('"one"', '"two"')
         for text, message in (
-            (two, "is that of component 'one'; give a new one"),
+            (two, "belongs to component 'one'; give a new one"),
             (two.replace('/c"', '/c2"'), "component 'one' writes there; give another"),
             (
                 two.replace('/c"', '/c2"').replace('/out"', '/out2"').replace("sum.", "max."),

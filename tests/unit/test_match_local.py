@@ -630,7 +630,7 @@ WRONG = [
     ({"after": "skip"}, "after='skip': write 'skip past last row', 'skip to next row', 'skip to first X' or 'skip to last X'"),
     ({"after": "skip to first C"}, "after='skip to first C': the pattern has no symbol 'C'; it has A, B"),
     ({"after": "skip to first A"}, "after='skip to first A': this may be the first row of the match, from which the same"),
-    ({"after": "skip to last C", "pattern": "A C? B"}, "after='skip to last C': a match may have no C; skip to one that"),
+    ({"after": "skip to last C", "pattern": "A C? B"}, "after='skip to last C': a match may have no C; skip to a symbol that"),
     ({"after": "skip to last A", "pattern": "A B A?"}, "this may be the first row of the match, from which the same match"),
     ({"rows": "every"}, "rows='every': write 'one', 'all', 'all omit empty' or 'all with unmatched'"),
     ({"lateness": ("1 second", "2 seconds")}, "lateness=('1 second', '2 seconds'): there is only one input; write one duration"),

@@ -148,7 +148,7 @@ def test_the_command_writes_figures_and_data(
     assert {"ssp", "streamcloud", "gdj"} <= set(papers.papers())
     (tmp_path / "file").touch()
     assert main(["papers", "--out", str(tmp_path / "file")]) == 1
-    assert "name a folder" in capsys.readouterr().err
+    assert "give a writable folder" in capsys.readouterr().err
 
 
 def test_weights_by_cpu_time_settle_where_pairs_cost_more_than_copies() -> None:

@@ -112,7 +112,7 @@ def test_a_job_that_always_fails_is_restarted_later_and_later_and_then_no_more(r
         assert isinstance(await _retry(fleet), Submitted)
         refusal = await _retry(fleet)
         assert isinstance(refusal, Done)
-        assert f"is not failed; it runs at {fleet.holders('one')[0]}" in refusal.reason
+        assert f"has not failed; it runs at {fleet.holders('one')[0]}" in refusal.reason
         fleet.last = 100
         await fleet.wait_for(lambda: covered(Topic(str(root / "topics" / "one"))) == fleet.last, 60, "all results")
         assert fleet.network.failures == []

@@ -164,7 +164,7 @@ def test_components_are_kept_and_checked(root: Path) -> None:
         jobs.add(Job("sum", "sum.other"))
     with pytest.raises(PeerError, match="component='max': unknown component of this fleet"):
         jobs.read("max")
-    with pytest.raises(PeerError, match=r"cores=-1: write how many"):
+    with pytest.raises(PeerError, match=r"cores=-1: write the number"):
         Job("sum", "sum", cores=-1)
 
 

@@ -100,7 +100,7 @@ def _run(
             pages.callback(server.close)
             display.say("dashboard", server.url)
         for part in parts:
-            display.say(part.name, part.says)
+            display.say(part.name, part.headline)
             display.begin(part.streams.batches)
             run = follow(partial(part.start, spark, folder / part.name), history, display.show, interrupted)
             for label, text in {**part.summarize(run), **draw_loads(run)}.items():

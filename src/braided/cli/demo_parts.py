@@ -63,7 +63,7 @@ class Part(ABC):
 
     @property
     @abstractmethod
-    def says(self) -> str:
+    def headline(self) -> str:
         """The line before it runs."""
 
     @property
@@ -93,7 +93,7 @@ class Part(ABC):
         """Return the text of the page about it, as an event of the dashboard."""
         streams = self.streams
         size = f"{streams.rows:,} rows over {streams.seconds} seconds of event time"
-        text = f"{self.says}. {size}, in {len(run.batches)} batches by {WORKERS} workers. "
+        text = f"{self.headline}. {size}, in {len(run.batches)} batches by {WORKERS} workers. "
         text += "Batches are counted from 1 here, and from 0 in the charts, as Spark does."
         facts = {**self.summarize(run), "checked": str(check)}
         note = {"title": self.title, "text": text, "code": self.code, "facts": facts, "right": check.right}
@@ -163,7 +163,7 @@ class Skew(CallsPart):
     hot_share = HOT_SHARE
 
     @property
-    def says(self) -> str:
+    def headline(self) -> str:
         return f"calls.caller = numbers.phone, within {WITHIN}, lateness {LATENESS}; adapts as it runs"
 
     def _summarize(self, run: Run) -> dict[str, str]:
@@ -201,7 +201,7 @@ class Disorder(CallsPart):
         return {}
 
     @property
-    def says(self) -> str:
+    def headline(self) -> str:
         return f"calls.caller = numbers.phone, within {WITHIN}; rows are up to {DISORDER} late, with no lateness given"
 
     def _summarize(self, run: Run) -> dict[str, str]:
@@ -227,7 +227,7 @@ class Memory(CallsPart):
         return {"lateness": LATENESS, "memory": self.budget}
 
     @property
-    def says(self) -> str:
+    def headline(self) -> str:
         return f"calls.caller = numbers.phone, within {WITHIN}; {self.budget:,} rows per worker, a fifth of the window"
 
     def _summarize(self, run: Run) -> dict[str, str]:
@@ -249,7 +249,7 @@ class Theta(Part):
         return Legs(min(self.rows, _MOST_LEGS), _LEG_SECONDS)
 
     @property
-    def says(self) -> str:
+    def headline(self) -> str:
         return f"{self.streams.rows:,} legs of calls, no key: {LEG_WHERE}, within {LEG_WITHIN}"
 
     @property

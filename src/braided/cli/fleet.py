@@ -95,8 +95,8 @@ def _retry(fleet: Fleet, arguments: argparse.Namespace) -> None:
 
 def _pause(fleet: Fleet, arguments: argparse.Namespace) -> None:
     fleet.pause(arguments.component)
-    said = {"paused": arguments.component}
-    _print(arguments, said, f"{arguments.component}: paused; its peer stops it after the current batch")
+    answer = {"paused": arguments.component}
+    _print(arguments, answer, f"{arguments.component}: paused; its peer stops it after the current batch")
 
 
 def _resume(fleet: Fleet, arguments: argparse.Namespace) -> None:

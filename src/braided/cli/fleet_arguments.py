@@ -22,8 +22,8 @@ See docs/how-to/peers.md.
 def add_fleet_commands(commands: Any) -> None:
     _add_peer(commands)
     fleet = commands.add_parser("fleet", help="submit jobs to a fleet of peers, and manage them")
-    asked = fleet.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    submit = _command(asked, "submit", "submit a job file, or an application of several jobs")
+    commands_of_fleet = fleet.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    submit = _command(commands_of_fleet, "submit", "submit a job file, or an application of several jobs")
     submit.add_argument(
         "job",
         type=Path,
@@ -31,8 +31,8 @@ def add_fleet_commands(commands: Any) -> None:
         help="the job (docs/how-to/jobs.md), or the application (docs/how-to/peers.md)",
     )
     submit.add_argument("--dry-run", action="store_true", help="only show which peer it would go to, and why")
-    _command(asked, "status", "list peers and jobs")
-    watch = _command(asked, "watch", "list peers and jobs repeatedly, until Ctrl-C")
+    _command(commands_of_fleet, "status", "list peers and jobs")
+    watch = _command(commands_of_fleet, "watch", "list peers and jobs repeatedly, until Ctrl-C")
     watch.add_argument(
         "--every",
         type=_pause,
@@ -40,12 +40,12 @@ def add_fleet_commands(commands: Any) -> None:
         metavar="S",
         help=f"seconds between two lists (%(default)s), at least {SHORTEST}",
     )
-    move = _command(asked, "move", "move a job to a peer")
+    move = _command(commands_of_fleet, "move", "move a job to a peer")
     move.add_argument("component", metavar="JOB", help="the job's name")
     move.add_argument("to", metavar="PEER", help="the peer's name")
-    remove = _command(asked, "remove", "remove a job from the fleet; its topic and its checkpoint stay")
+    remove = _command(commands_of_fleet, "remove", "remove a job from the fleet; its topic and its checkpoint stay")
     remove.add_argument("component", metavar="JOB", help="the job's name")
-    retry = _command(asked, "retry", "start a failed job again, once the cause is fixed")
+    retry = _command(commands_of_fleet, "retry", "start a failed job again, once the cause is fixed")
     retry.add_argument("component", metavar="JOB", help="the job's name")
     for name, words in (
         ("pause", "stop a job after its current batch until it is resumed; its results and its state stay"),
@@ -53,16 +53,16 @@ def add_fleet_commands(commands: Any) -> None:
         ("restart", "stop a job after its current batch and start it again, at the same peer"),
         ("logs", "print the last lines that the driver of a job has logged about it"),
     ):
-        _command(asked, name, words).add_argument("component", metavar="JOB", help="the job's name")
-    drain = _command(asked, "drain", "let a peer move its jobs to other peers and accept no more")
+        _command(commands_of_fleet, name, words).add_argument("component", metavar="JOB", help="the job's name")
+    drain = _command(commands_of_fleet, "drain", "let a peer move its jobs to other peers and accept no more")
     drain.add_argument("to", metavar="PEER", help="the peer's name")
-    undrain = _command(asked, "undrain", "let a drained peer accept jobs again")
+    undrain = _command(commands_of_fleet, "undrain", "let a drained peer accept jobs again")
     undrain.add_argument("to", metavar="PEER", help="the peer's name")
-    events = _command(asked, "events", "list the last hundred events of the fleet")
+    events = _command(commands_of_fleet, "events", "list the last hundred events of the fleet")
     events.add_argument("--follow", action="store_true", help="continue with new events, one line each, until Ctrl-C")
     events.add_argument("--since", type=_span, metavar="T", help="all events of the last T, such as '2 hours'")
     events.add_argument("--job", default="", metavar="JOB", help="only events of this job")
-    metrics = _command(asked, "metrics", "serve the metrics of the fleet for Prometheus, until Ctrl-C")
+    metrics = _command(commands_of_fleet, "metrics", "serve the metrics of the fleet for Prometheus, until Ctrl-C")
     metrics.add_argument(
         "--host", default="127.0.0.1", help="address to listen on (%(default)s); other addresses require a token"
     )
@@ -165,8 +165,10 @@ def _add_peer(commands: Any) -> None:
     peer.set_defaults(answer=_answer_peer)
 
 
-def _command(asked: Any, name: str, words: str) -> argparse.ArgumentParser:
-    command: argparse.ArgumentParser = asked.add_parser(name, help=words, description=f"{words[0].upper()}{words[1:]}.")
+def _command(commands_of_fleet: Any, name: str, words: str) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands_of_fleet.add_parser(
+        name, help=words, description=f"{words[0].upper()}{words[1:]}."
+    )
     command.add_argument(
         "--peer",
         default=os.environ.get("BRAIDED_PEER", ADDRESS),

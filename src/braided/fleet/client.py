@@ -138,7 +138,7 @@ class Fleet:
 
     def follow(self, *, since: float = 0.0, component: str = "", every: float = 1.0) -> Iterator[Event]:
         """Yield past events, oldest first, and then new events, for ever. If a peer fails, another one is asked."""
-        last, told = 0, deque[Event](maxlen=_TOLD)
+        last, yielded = 0, deque[Event](maxlen=_TOLD)
         while True:
             try:
                 events, last = self._run(self._events(requests.ListEvents(last, since, component)))
@@ -147,8 +147,8 @@ class Fleet:
                 last = 0  # every peer has its own numbers
                 continue
             for event in sorted(events, key=lambda event: event.at):
-                if event not in told:
-                    told.append(event)
+                if event not in yielded:
+                    yielded.append(event)
                     yield event
             time.sleep(every)
 

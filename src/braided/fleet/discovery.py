@@ -44,7 +44,7 @@ class Discovery:
         if not 2 <= replicas <= size:
             raise PeerError(f"{replicas=}: write at least 2, so that one may fail, and at most {size=}")
         if not 0 < ttl <= MAX_TTL:
-            raise PeerError(f"{ttl=}: write at most {MAX_TTL:.0f} seconds")
+            raise PeerError(f"{ttl=}: write a number of seconds above 0, at most {MAX_TTL:.0f}")
         self.agent = agent
         self.replicas = replicas
         self.ttl = ttl

@@ -99,9 +99,8 @@ class EventLog:
         self._written += len(content)
 
     def _begin_file(self) -> None:
-        numbers = _numbers(
-            self._files.names(self._folder)
-        )  # fails if storage is missing, which a new folder would hide
+        # Fails if storage is missing, which a new folder would hide.
+        numbers = _numbers(self._files.names(self._folder))
         self._files.make_folder(self._folder)
         self._number = max([self._number, *numbers]) + 1
         self._written = 0

@@ -66,7 +66,7 @@ class HostIndex:
     def add(self, key: int, host: Contact, ttl: float, now: float) -> None:
         """Register a host, or remove it with a `ttl` of 0."""
         if not 0 <= ttl <= MAX_TTL:
-            raise PeerError(f"{ttl=}: write at most {MAX_TTL:.0f} seconds")
+            raise PeerError(f"{ttl=}: write a number of seconds from 0 to {MAX_TTL:.0f}")
         hosts = self._alive(key, now)
         if not ttl:
             hosts.pop(host.node, None)

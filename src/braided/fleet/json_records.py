@@ -61,7 +61,7 @@ class Record:
         try:
             return cls.read(json.loads(content))
         except (ValueError, PeerError) as error:
-            raise PeerError(f"{where}: damaged ({error}); {advice}") from error
+            raise PeerError(f"{where}: is damaged ({error}); {advice}") from error
 
     @classmethod
     @cache

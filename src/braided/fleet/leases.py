@@ -89,7 +89,9 @@ class Leases:
         """Return the lease of an epoch."""
         lease = self._read(_name(component, epoch), Lease)
         if lease is None or (lease.component, lease.epoch) != (component, epoch):
-            raise PeerError(f"{_name(component, epoch)}: missing, or of another lease; restore it from a copy")
+            raise PeerError(
+                f"{_name(component, epoch)}: is missing, or belongs to another lease; restore it from a copy"
+            )
         return lease
 
     def take(self, lease: Lease) -> bool:

@@ -168,8 +168,8 @@ class _Analysis:
             else:
                 keys.append(key)
         step = Step(("l",), "r", keys, [each for _, each in chosen], times, rest, self.kind)
-        said = check_caps(caps, [("r", step.bounds)])
-        return Cut("l", [step], filters, self.columns, capped=said)
+        checked = check_caps(caps, [("r", step.bounds)])
+        return Cut("l", [step], filters, self.columns, capped=checked)
 
     def _is_time(self, column: exp.Column) -> bool:
         return self.sources[column.table].is_time(column.name)

@@ -281,5 +281,5 @@ def _read(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except ValueError as error:
-        raise OptionError(f"{path}: damaged ({error}); delete it") from error
+        raise OptionError(f"{path}: is damaged ({error}); delete it") from error
     return content if isinstance(content, dict) else {}

@@ -102,9 +102,8 @@ class Watched:
             return None
         with self.lock:
             adapting = self.adapting.get(query)
-            if (
-                adapting is None or adapting.control.location != control.location
-            ):  # a copy of a checkpoint has the same id
+            # The location differs if the checkpoint is a copy, which has the same id.
+            if adapting is None or adapting.control.location != control.location:
                 adapting = self.adapting[query] = Adapting(control)
             self.adapting.move_to_end(query)
             while len(self.adapting) > _MOST_QUERIES:

@@ -240,7 +240,7 @@ REFUSALS = [
     ),
     PatternRefusal(_SUITE, "testSeek", "a pattern in a window is a function of Spark's, which has none"),
     _refused(
-        "testForkingThreads", "lists in a definition", "is for measures", "A AS array_agg(CLASSIFIER()) = 'C'",
+        "testForkingThreads", "lists in a definition", "can only be used in measures", "A AS array_agg(CLASSIFIER()) = 'C'",
     ),
     _refused(
         "testMultipleAggregationsInDefine", "numbers of matches and symbols in aggregates of a definition",

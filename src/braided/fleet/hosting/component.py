@@ -218,9 +218,8 @@ class Component:
         last = self._started().lastProgress
         if last is None:
             return None
-        if (
-            self._writer is None and last.batchId >= self._cleaned + _CLEANED_EVERY
-        ):  # no commit of ours sees its batches
+        # Without a topic, no commit of ours sees the batches.
+        if self._writer is None and last.batchId >= self._cleaned + _CLEANED_EVERY:
             self._cleaned = int(last.batchId)
             self._checkpoints.clean(self.epoch)
         trigger = self._job.trigger

@@ -9,7 +9,7 @@ from each other stream:
 ```
 
 Every combination that is returned is one of the exact join, once. A combination is missing if one of its rows was not
-stored, or evicted. If the routing changes, rows are stored under every assignment that is alive, copies compete with
+stored or was evicted. If the routing changes, rows are stored under every assignment that is alive, copies compete with
 all other rows for room, and a combination counts where it does in the exact join
 (`braided.operators.multijoin.multijoin`).
 """

@@ -7,7 +7,7 @@
 
 What a policy keeps depends on the order in which it sees rows, so rows are put in order first, by (time, stream,
 content). Then the result depends only on the input, the budget and the seed, not on how a stream is cut into batches.
-Every result is one of the exact join, once. A result is missing if one of its rows was not stored, or evicted.
+Every result is one of the exact join, once. A result is missing if one of its rows was not stored or was evicted.
 """
 
 from __future__ import annotations

@@ -104,9 +104,8 @@ class OuterJoin(WindowJoin):
             return super().admit(side, rows, table)
         hashes = np.empty(rows.num_rows, np.uint64)
         hashes[valid] = self.hashes(side, rows.filter(pa.array(valid)))
-        hashes[~valid] = content_hashes(
-            rows.filter(pa.array(~valid))
-        )  # any worker will do, but not one for all of them
+        # Any worker will do, but not one for all of them.
+        hashes[~valid] = content_hashes(rows.filter(pa.array(~valid)))
         routes = self.routes(side, rows, hashes, table)
         return Admitted(rows, routes, self.times_of(side, rows), nulls, hashes)
 

@@ -261,7 +261,7 @@ class JoinState:
         """Store doubted rows apart; return the other rows, and those that are trusted by now.
 
         A row's mark is never later than the batch that stored it: by the progress of that batch the controller judges
-        whether a row under an old assignment may still be believed.
+        whether a row under an old assignment may still be trusted.
         """
         rule, limit = self._quarantine, self._quarantine.limit
         doubted = any(len(run.times) and run.span[1] > limit for run in new)

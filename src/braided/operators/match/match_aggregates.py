@@ -50,8 +50,8 @@ class MatchAggregate:
 class RowsOfMatches:
     """The rows of matches one after the other.
 
-    columns : the columns that arguments read. symbols : the symbol of each row, as bits. begins : the first row of the
-        match of each row. ends : the last row that each row of the result covers, and the one with FINAL.
+    columns : the columns that arguments read. bits : the symbol of each row, as a bit. begins : the first row of the
+        match of each row. running, final : the last row of each row of the result, and the one with FINAL.
     """
 
     columns: Mapping[str, Mapping[str, pa.Array[Any]]]

@@ -136,8 +136,8 @@ class MatchOperator:
         longest = getattr(self.matcher, "longest", None)
         if longest is None:
             return None
-        told = stage.progress()
-        return [Progress(clamp(told.until - longest), told.lateness, longest)]
+        promised = stage.progress()
+        return [Progress(clamp(promised.until - longest), promised.lateness, longest)]
 
     def find(
         self, open_rows: OpenRows, rows: pa.RecordBatch, horizon: int
