@@ -65,10 +65,12 @@ def test_sparks_connector_reads_tables_and_writes_beside_us(tmp_path: Path) -> N
     command = [sys.executable, str(script), str(tables), str(out), ",".join(map(str, jars))]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
     assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(done.stdout.splitlines()[-1])
     for at, batch in wanted.items():
         found = pq.read_table(next((out / at).glob("*.parquet")), partitioning=None)
         assert shown(_as(found, batch.schema)) == shown(batch), at
-    assert json.loads(done.stdout.splitlines()[-1]) == 12 * len(rows(0)) + 1
+        assert told["counts"][at] == sum(number >= 2 for number in batch["id"].to_pylist()), at
+    assert told["streamed"] == 12 * len(rows(0)) + 1
     # We go on after Spark's append and its compaction, which moved all our files.
     _write(tables / "shared", [rows(12)], Layout(), first=12)
     found = read_delta(str(tables / "shared"))
