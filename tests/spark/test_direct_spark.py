@@ -379,7 +379,7 @@ def test_bad_calls_say_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
         braided.write_files(spark.range(3), str(tmp_path / "o"), checkpoint=str(tmp_path / "c"))
     with pytest.raises(OptionError, match="trigger='soon': not a duration"):
         braided.write_files(files, str(tmp_path / "o"), checkpoint=str(tmp_path / "c"), trigger="soon")
-    with pytest.raises(TopicError, match=r"is no topic; braided\.write_files makes one"):
+    with pytest.raises(TopicError, match=r"not a topic; braided\.write_files creates one"):
         braided.topic(str(tmp_path / "l"))
     (tmp_path / "l" / "000.parquet").write_bytes(b"PAR1 nothing PAR1")
     joined = braided.join(files.select("k", "t"), files.select("k", "t", "v"), **ON)

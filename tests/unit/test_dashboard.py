@@ -79,7 +79,7 @@ def test_workers_become_columns_and_rows_again() -> None:
     report = Report.of_workers("calls", 2, [worker_report(0, 30), worker_report(1, 10)])
     assert rows_of(columns_of(report.workers)) == report.workers
     assert str(report_of(batch_event(2)["operators"][0], 2)) == str(report)
-    with pytest.raises(HistoryError, match="differ in length"):
+    with pytest.raises(HistoryError, match="different lengths"):
         rows_of({"worker": [0, 1], "share": [1.0]})
 
 
@@ -227,7 +227,7 @@ def test_beyond_loopback_a_token_is_asked_for() -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"token": "short"}, "token: write 16 or more plain characters"),
+        ({"token": "short"}, "token: write 16 or more printable ASCII characters"),
         ({"host": "192.0.2.1"}, "host='192.0.2.1', port=0"),
         ({"port": 99_999}, "port=99999"),
     ],

@@ -141,5 +141,5 @@ def test_damaged_bytes_are_refused() -> None:
     recall.feed(events, np.zeros(50, np.int64))
     saved = recall.to_bytes()
     for damaged in (b"", saved[:4], saved[:-1], saved[:20], b"x" * 40):
-        with pytest.raises(BraidedError, match=r"damaged|end too early"):
+        with pytest.raises(BraidedError, match=r"damaged|incomplete"):
             KeyRecall(20, within=5, streams=3).restore(damaged)

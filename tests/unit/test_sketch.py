@@ -139,21 +139,21 @@ def test_good_json_is_good() -> None:
     ("value", "text"),
     [
         (None, "not iterable"),
-        ([], "four fields"),
-        ("capacity", "four fields"),
-        (GOOD | {"more": 1}, "four fields"),
+        ([], "not the four of a sketch"),
+        ("capacity", "not the four of a sketch"),
+        (GOOD | {"more": 1}, "not the four of a sketch"),
         (GOOD | {"capacity": 0}, "capacity=0"),
         (GOOD | {"capacity": 10**9}, "1 to 65536"),
-        (GOOD | {"capacity": True}, "no whole number"),
+        (GOOD | {"capacity": True}, "is not an integer"),
         (GOOD | {"capacity": 1}, "more keys than the capacity"),
         (GOOD | {"total": 8}, "above the total"),
-        (GOOD | {"total": 9.0}, "no whole number"),
-        (GOOD | {"total": float("nan")}, "no whole number"),
-        (GOOD | {"total": -1}, "no whole number"),
+        (GOOD | {"total": 9.0}, "is not an integer"),
+        (GOOD | {"total": float("nan")}, "is not an integer"),
+        (GOOD | {"total": -1}, "is not an integer"),
         (GOOD | {"counts": [0, 5]}, "counts: 0"),
-        (GOOD | {"counts": [2**63, 5]}, "no whole number"),
-        (GOOD | {"counts": ["4", 5]}, "no whole number"),
-        (GOOD | {"counts": [9]}, "not one a count"),
+        (GOOD | {"counts": [2**63, 5]}, "is not an integer"),
+        (GOOD | {"counts": ["4", 5]}, "is not an integer"),
+        (GOOD | {"counts": [9]}, "not one per count"),
         (GOOD | {"counts": 3}, "TypeError"),
         (GOOD | {"keys": "AgAAAAAAAAABAAAAAAAAAA=="}, "not in order"),
         (GOOD | {"keys": "AQAAAAAAAAABAAAAAAAAAA=="}, "not in order"),
@@ -178,11 +178,11 @@ def test_bad_arguments_are_named() -> None:
         sketch.update(one, np.ones(2, np.int64))
     with pytest.raises(BraidedError, match="-4 is below 0"):
         sketch.update(one, np.array([-4]))
-    with pytest.raises(BraidedError, match="smaller units"):
+    with pytest.raises(BraidedError, match="use a larger unit"):
         sketch.update(np.ones(2, np.uint64), np.array([2**62, 2**62]))
     with pytest.raises(BraidedError, match="hashes of int64"):
         sketch.update(np.ones(1, np.int64))  # type: ignore[arg-type]
-    with pytest.raises(BraidedError, match="capacity=2: merges only"):
+    with pytest.raises(BraidedError, match="capacity=2: merge a sketch"):
         sketch.merge(HeavyHitters(capacity=2))
     with pytest.raises(BraidedError, match="capacity=0"):
         HeavyHitters(capacity=0)

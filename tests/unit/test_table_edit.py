@@ -211,7 +211,7 @@ def test_weights_change_and_workers_do_not() -> None:
     assert (after.grids[GRIDS], after.version) == (weighed, 2)
     assert alive(after, BUCKETS) == alive(table, BUCKETS)
     for columns in (((0, 1), (3, 2)), ((0, 1, 2, 3),), ((0, 1), (2,))):
-        with pytest.raises(ValueError, match="the workers of a grid cannot change; add another"):
+        with pytest.raises(ValueError, match="the workers of a grid cannot be changed; add another"):
             TableEdit(table).set_weights(GRIDS, Grid(columns))
 
 

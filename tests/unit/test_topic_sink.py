@@ -188,7 +188,7 @@ def test_paths_and_options_are_checked(tmp_path: Path) -> None:
         "": 'path: format("braided") needs one',
         f"{tmp_path}/none": "not one of: a table, a topic, a directory of Parquet files; use another path",
         f"{topic.location}|max_files=0": "max_files='0': write a number of 1 or more",
-        f"{topic.location}|reader=../x": "reader='../x': write letters, digits",
+        f"{topic.location}|reader=../x": "reader='../x': not a valid name; use letters, digits",
     }.items():
         path, _, rest = options.partition("|")
         given_ = {"path": path, **dict([rest.split("=")] if rest else [])}
