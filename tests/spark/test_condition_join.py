@@ -75,6 +75,17 @@ def test_columns_are_found_by_the_dataframes_they_come_from_and_by_aliases(strea
     )
 
 
+def test_columns_may_be_called_select_and_not(spark: SparkSession, tmp_path: Path) -> None:
+    streams = [file_stream(spark, tmp_path / name, "`Select` int, `not` boolean, ts timestamp") for name in "ca"]
+    calls, alerts = (stream.alias(name) for stream, name in zip(streams, "ca", strict=True))
+    condition = F.expr(f"c.`select` = a.`select` AND c.`not` AND {NEAR}")
+    for how in ("inner", "full"):
+        joined = braided.join(calls, alerts, condition, how)
+        native = calls.join(alerts, condition, how)
+        assert (joined.columns, joined.schema.simpleString()) == (native.columns, native.schema.simpleString())
+        assert joined.select("c.select", "a.not").columns == ["select", "not"]
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from braided.typing import How
 
 _SIDES = ("l", "r")
+# Words that are names only in backticks, which Spark leaves out of the condition's text.
+_NO_NAMES = ("not", "select")
 # The sides whose own conditions may become a filter before the join: rows that fail it are in no result, and no row
 # waits for the clock of that side, which then sees only the rows that pass.
 _FILTERED: dict[How, tuple[str, ...]] = {
@@ -91,8 +93,8 @@ def run_condition_join(
 def _names(frame: DataFrame) -> list[str]:
     """Return different names for the columns of an input: a DataFrame may have two columns of one name."""
     names: list[str] = []
-    for name in frame.columns:
-        names.append(name.lower() if name.lower() not in names else numbered(f"{name.lower()}_", names))
+    for name in map(str.lower, frame.columns):
+        names.append(numbered(f"{name}_", names) if name in (*names, *_NO_NAMES) else name)
     return names
 
 
