@@ -102,7 +102,9 @@ def _draw_panel(panel: Panel, colours: Mapping[str, str]) -> list[str]:
     words = any(isinstance(value, str) for value in panel.x)
     places = _places(panel, panel.x)
     free = 0.0
-    ticks = panel.x if words else ticks_of([float(x) for x in panel.x], log=panel.log_x)
+    ticks: Sequence[float] | Sequence[str] = panel.x
+    if not words:
+        ticks = ticks_of([float(x) for x in panel.x], log=panel.log_x)
     for place, value in zip(_places(panel, ticks), ticks, strict=True):
         text = value if isinstance(value, str) else short_number(float(f"{value:.3g}"))
         if words or place - _LETTER * len(text) / 2 >= free:
