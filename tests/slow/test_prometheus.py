@@ -5,20 +5,16 @@ Needs Debian's package `prometheus`.
 
 from __future__ import annotations
 
-import json
-import shutil
-import socket
-import subprocess
 import threading
 import time
-import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from support.kafka_topics import CONNECTOR, Broker, JarsMissing, Topics, fetch
+from support.prometheus import PROGRAM, Prometheus
 from support.streams import SECOND, UTC, file_stream, write_batch
 
 import braided
@@ -26,69 +22,14 @@ import braided
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PROMETHEUS = shutil.which("prometheus")
-pytestmark = pytest.mark.skipif(PROMETHEUS is None, reason="no prometheus on the path")
-EXAMPLES = Path(__file__).parents[2] / "examples" / "prometheus"
-PATIENCE = 120.0
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
-class Prometheus:
-    """A server on loopback with the example's alerts, which wait for seconds where those wait for minutes."""
-
-    def __init__(self, folder: Path, target: int) -> None:
-        self.port = free_port()
-        config = (EXAMPLES / "prometheus.yml").read_text().replace("9464", str(target)).replace("5s", "1s")
-        config = config[: config.index("  - job_name: braided-fleet")]
-        (folder / "prometheus.yml").write_text(config)
-        alerts = (EXAMPLES / "alerts.yml").read_text().replace("for: 1m", "for: 1s").replace("for: 30s", "for: 1s")
-        (folder / "alerts.yml").write_text(
-            alerts.replace("[5m]", "[15s]").replace("[10m]", "[15s]").replace("> 300", "> 25")
-        )
-        self._process = subprocess.Popen(
-            [str(PROMETHEUS), "--config.file=prometheus.yml", f"--web.listen-address=127.0.0.1:{self.port}", f"--storage.tsdb.path={folder / 'data'}"],
-            cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-
-    def close(self) -> None:
-        self._process.terminate()
-        self._process.wait(30)
-
-    def ask(self, path: str, **query: str) -> Any:
-        address = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urllib.parse.urlencode(query)}"
-        try:
-            with urllib.request.urlopen(address, timeout=5) as answer:
-                return json.load(answer)["data"]
-        except OSError:
-            return None
-
-    def value(self, query: str) -> float | None:
-        """Return the sum of what a query finds; None for nothing."""
-        found = (self.ask("query", query=query) or {}).get("result", [])
-        return sum(float(each["value"][1]) for each in found) if found else None
-
-    def firing(self) -> set[str]:
-        alerts = (self.ask("alerts") or {}).get("alerts", [])
-        return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}
-
-    def until(self, holds: Callable[[], bool], what: str) -> None:
-        end = time.monotonic() + PATIENCE
-        while not holds():
-            assert time.monotonic() < end, f"{what}; firing: {self.firing()}"
-            time.sleep(0.5)
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no prometheus on the path")
 
 
 @pytest.fixture
 def watched(spark: SparkSession, tmp_path: Path) -> Iterator[tuple[Prometheus, Any]]:
     endpoint = braided.metrics(spark, port=0)
-    server = Prometheus(tmp_path, int(endpoint.url.split(":")[2].split("/")[0]))
-    yield server, endpoint
-    server.close()
-    endpoint.close()
+    with endpoint, Prometheus(tmp_path, endpoint.url) as server:
+        yield server, endpoint
 
 
 def rows(times: list[int]) -> pa.Table:
@@ -151,3 +92,138 @@ def test_faults_fire_alerts_that_clear_again(
 
     endpoint.close()
     server.until(lambda: "BraidedEndpointDown" in server.firing(), "an endpoint that is down")
+
+
+LIMITS = {"> 60": "> 10", "> 1e11": "> 1e7"}
+"""Seconds of a slow batch, and bytes of a worker within a day."""
+
+
+class Queries:
+    """Streams of rows with a key and a time, and queries of them, whose next batch can be made slow."""
+
+    def __init__(self, spark: SparkSession, root: Path) -> None:
+        self._spark, self._root, self._files = spark, root, 0
+        self.slow = threading.Event()
+
+    def write(self, name: str, keys: list[int], times: list[float]) -> None:
+        self._files += 1
+        table = pa.table({"k": keys, "ts": pa.array([int(at * SECOND) for at in times], UTC)})
+        write_batch(self._root / name, self._files, table)
+
+    def stream(self, name: str) -> Any:
+        return file_stream(self._spark, self._root / name, "k long, ts timestamp")
+
+    def start(self, frame: Any, name: str) -> Any:
+        written = frame.writeStream.queryName(name).foreachBatch(self._sink).trigger(processingTime="200 milliseconds")
+        return written.option("checkpointLocation", str(self._root / f"{name}-checkpoint")).start()
+
+    def _sink(self, batch: Any, number: int) -> None:
+        batch.collect()
+        if self.slow.is_set():
+            self.slow.clear()
+            time.sleep(12)
+
+
+def test_alerts_of_operators_are_fired_by_their_rows(spark: SparkSession, tmp_path: Path) -> None:
+    spark.conf.set("spark.sql.shuffle.partitions", "8")  # of fewer workers none can have three times its share
+    queries = Queries(spark, tmp_path)
+    write, stream = queries.write, queries.stream
+    for name in ("o", "a", "b", "left", "right"):
+        write(name, list(range(100)), [at / 10 for at in range(100)])
+    ordered = queries.start(braided.order(stream("o"), time="ts", key="k", lateness="10 seconds"), "ordered")
+    options: dict[str, Any] = {"on": "k", "time": "ts", "within": "10 seconds", "lateness": "10 seconds"}
+    whole = queries.start(braided.join(stream("a"), stream("b"), **options, partition="hash"), "whole")
+    bounded = queries.start(
+        braided.join(stream("left"), stream("right"), **options, memory=20, evict="fifo"), "bounded"
+    )
+    with braided.metrics(spark, port=0) as endpoint, Prometheus(tmp_path, endpoint.url, LIMITS) as server:
+
+        def until_it_fires(alert: str, go_on: Callable[[int], None], query: Any) -> None:
+            """Write until an alert fires."""
+            for turn in range(40):
+                if alert in server.firing():
+                    break
+                go_on(turn)
+                query.processAllAvailable()
+                time.sleep(1)
+            server.fires(alert)
+
+        server.until(lambda: server.value("count(braided_query_state == 1)") == 3, "three queries")
+        for name in ("o", "a", "b", "left", "right"):  # the first batches were slow
+            write(name, list(range(100)), [10.0] * 100)
+        for query in (ordered, whole, bounded):
+            query.processAllAvailable()
+        server.until(lambda: not server.firing(), "a calm begin")
+
+        write("o", list(range(100)), [300.0] * 100)
+        until_it_fires("BraidedLateRows", lambda turn: write("o", list(range(50)), [5.0] * 50), ordered)
+        server.clears("BraidedLateRows")
+
+        # A row of next year, which no other row confirms while its stream goes on.
+        write("a", [1], [3.2e7])
+        clock = 10.0
+
+        def ahead(turn: int) -> None:
+            nonlocal clock
+            for name in ("a", "b"):
+                write(name, list(range(100)), [clock + at / 10 for at in range(100)])
+            clock += 10.0
+
+        until_it_fires("BraidedRowsDiscarded", ahead, whole)
+        server.clears("BraidedRowsDiscarded")
+
+        until_it_fires("BraidedWorkerHot", lambda turn: write("a", [7] * 100, [clock] * 100), whole)
+        write("a", list(range(1000)), [clock] * 1000)
+        server.clears("BraidedWorkerHot")
+
+        queries.slow.set()
+        write("a", list(range(100)), [clock] * 100)
+        server.fires("BraidedBatchesSlow")
+        write("a", list(range(1000)), [clock] * 1000)
+        server.clears("BraidedBatchesSlow")
+
+        until_it_fires("BraidedStateGrows", lambda turn: write("a", list(range(5000)), [clock] * 5000), whole)
+        server.clears("BraidedStateGrows")
+
+        # First all lefts, then all rights: the budget keeps a few of those that will be met.
+        def apart(turn: int) -> None:
+            for name in ("left", "right"):
+                write(name, list(range(2000)), [20.0 + turn] * 2000)
+
+        until_it_fires("BraidedRecallLow", apart, bounded)
+        for query in (ordered, whole, bounded):
+            assert query.isActive
+            query.stop()
+        server.clears("BraidedRecallLow")
+
+
+def test_a_kafka_source_that_falls_behind_fires_an_alert(spark: SparkSession, tmp_path: Path) -> None:
+    try:
+        jars = fetch(CONNECTOR, tmp_path / "connector")
+        broker = Broker(tmp_path / "broker")
+    except JarsMissing as error:
+        pytest.skip(str(error))
+    for jar in jars:
+        spark.sql(f"ADD JAR '{jar}'")
+    with broker, braided.metrics(spark, port=0) as endpoint:
+        topics = Topics(broker.servers)
+        topics.make("numbers", 1)
+        topics.send("numbers", [(None, str(number)) for number in range(1000)])
+
+        def start(most: int) -> Any:
+            read = spark.readStream.format("kafka").option("kafka.bootstrap.servers", broker.servers)
+            read = read.option("subscribe", "numbers").option("startingOffsets", "earliest")
+            written = read.option("maxOffsetsPerTrigger", most).load().writeStream.format("noop").queryName("numbers")
+            written = written.option("checkpointLocation", str(tmp_path / "checkpoint"))
+            return written.trigger(processingTime="1 second").start()
+
+        with Prometheus(tmp_path, endpoint.url, {"> 1000000": "> 100"}) as server:
+            behind = 'braided_source_offsets_behind{of="max"}'
+            query = start(10)
+            server.fires("BraidedSourceBehind")
+            assert (server.value(behind) or 0) > 100
+            query.stop()
+            query = start(1000)
+            server.until(lambda: server.value(behind) == 0, "all is read")
+            server.clears("BraidedSourceBehind")
+            query.stop()
