@@ -43,7 +43,8 @@ class ForeignWriter:
             try:
                 self._append(self.done)
             except Exception as error:
-                if "commit" in str(error).lower():  # the other was first; a writer of this kind tries again
+                # The other was first; a writer of this kind tries again. One library says so in the error's type alone.
+                if "commit" in f"{type(error).__name__}: {error}".lower():
                     continue
                 self.error = error
                 return
