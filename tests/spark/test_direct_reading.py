@@ -127,9 +127,9 @@ def test_what_does_not_fit_stops_with_the_files_name(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": ["a"], "n": pa.array([1], pa.timestamp("ns")), "y": [1]}), path)
     with pytest.raises(BraidedError, match=r"a b\.parquet: column 'x' is string, and int64 was expected; Spark's own"):
         _ours(tmp_path, StructType.fromDDL("x bigint"))
-    with pytest.raises(BraidedError, match=r"column 'n' holds nanoseconds"):
+    with pytest.raises(BraidedError, match=r"column 'n' has nanoseconds"):
         _ours(tmp_path, StructType.fromDDL("n timestamp_ntz"))
-    with pytest.raises(BraidedError, match=r"column 'y' is int64, and int32 was expected"):
+    with pytest.raises(BraidedError, match=r"column 'y' is int64, but int32 was expected"):
         _ours(tmp_path, StructType.fromDDL("y int"))
     assert _ours(tmp_path, StructType.fromDDL("y bigint")) == [{"y": 1}]
 

@@ -420,7 +420,7 @@ def test_each_strategy_cuts_where_it_should(chain: Node) -> None:
     assert _shown(_split(chain, "subquery")) == [
         "where(source)", "where(join(1-where, source))", "select(aggregate(join(2-join-where, source)))",
     ]  # fmt: skip
-    with pytest.raises(OptionError, match="strategy='tree': write 'query', 'operator', 'subquery'"):
+    with pytest.raises(OptionError, match="strategy='tree': unknown value; write 'query', 'operator', 'subquery'"):
         _split(chain, "tree")
 
 
