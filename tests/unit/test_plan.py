@@ -226,7 +226,7 @@ def test_an_aggregate_begins_in_the_workers_and_its_expressions_move_below() -> 
 
 
 def test_a_group_of_the_windows_own_name_is_refused() -> None:
-    with pytest.raises(OptionError, match="by='window': the result has a column of that name already"):
+    with pytest.raises(OptionError, match="by='window': the result has the window in a column of that name"):
         aggregate_node(
             JOIN, ["ts", "Window"], by=["Window"], window="1 minute", every=None, time="ts", values={"n": "count(*)"}
         )
