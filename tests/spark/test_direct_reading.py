@@ -129,7 +129,7 @@ def test_what_does_not_fit_stops_with_the_files_name(tmp_path: Path) -> None:
         _ours(tmp_path, StructType.fromDDL("x bigint"))
     with pytest.raises(BraidedError, match=r"column 'n' has nanoseconds"):
         _ours(tmp_path, StructType.fromDDL("n timestamp_ntz"))
-    with pytest.raises(BraidedError, match=r"column 'y' is int64, and int32 was expected"):
+    with pytest.raises(BraidedError, match=r"column 'y' is int64, but int32 was expected"):
         _ours(tmp_path, StructType.fromDDL("y int"))
     assert _ours(tmp_path, StructType.fromDDL("y bigint")) == [{"y": 1}]
 

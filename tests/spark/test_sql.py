@@ -232,7 +232,7 @@ BAD = {
         r"BRAIDED\('a', 'cap=1 parsec'\): cap='1 parsec': not a duration"
     ),
     "SELECT /*+ BRAIDED('a', 'cap=1 hour') */ c.n FROM calls c JOIN alerts a ON c.phone = a.phone AND a.ts BETWEEN c.ts AND c.ts + INTERVAL 1 SECOND": (
-        r"BRAIDED\('a', 'cap=...'\): no join of a has a bound on one side only; leave it out"
+        r"BRAIDED\('a', 'cap=...'\): no join of a has a bound on one side only; omit the hint"
     ),
     "SELECT /*+ BRAIDED('a', 'cap=1 hour') */ c.n FROM (SELECT *, ts + INTERVAL 1 HOUR AS till FROM calls) c JOIN alerts a ON c.phone = a.phone AND a.ts BETWEEN c.ts AND c.till": (
         r"the cap may be for c\.ts or for c\.till; name the time of c in a hint: BRAIDED\('c', 'time=ts'\)"

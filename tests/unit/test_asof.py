@@ -611,6 +611,6 @@ def test_a_step_of_a_query() -> None:
     assert left.join_asof(right, on="k", tolerance="1 us").table["v"].to_pylist() == [7]
     with pytest.raises(OptionError, match=re.escape("within=: unknown option of join_asof; ")):
         left.join_asof(right, on="k", within="1 us")
-    with pytest.raises(OptionError, match=re.escape("other: str is no stream")):
+    with pytest.raises(OptionError, match=re.escape("other: str is not a stream")):
         left.join_asof("right", on="k", tolerance="1 us")  # type: ignore[arg-type]
     assert "join_asof" in braided.__all__

@@ -45,7 +45,7 @@ def test_averages_are_plain_means_of_the_last_batches(batches: list[list[float]]
 def test_loads_that_make_no_sense_are_refused() -> None:
     averages = LoadAverages(2)
     for loads in ([1.0], [1.0, float("nan")], [1.0, -0.1]):
-        with pytest.raises(BraidedError, match="give 2 finite loads"):
+        with pytest.raises(BraidedError, match="pass 2 finite loads"):
             averages.add(np.array(loads))
     with pytest.raises(BraidedError, match="batches=2"):
         averages.over(2)

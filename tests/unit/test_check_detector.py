@@ -97,7 +97,7 @@ class Undated(Thirds):
 
 
 def test_a_time_that_is_no_column() -> None:
-    with pytest.raises(braided.OptionError, match=r"time='time': no such column; there are k, s, t, id"):
+    with pytest.raises(braided.OptionError, match=r"time='time': no such column; the columns are k, s, t, id"):
         check_detector(Thirds(), events(), key="k")
 
 

@@ -628,7 +628,7 @@ def test_what_is_wanted_is_what_was_asked_last(control: ControlDir, workers: int
 @pytest.mark.parametrize("workers", [0, -1, True, 2.5, "many", None, [3]])
 def test_nonsense_that_is_wanted_is_refused(control: ControlDir, workers: Any) -> None:
     write(control, "wanted.json", json.dumps({"workers": workers}).encode())
-    with pytest.raises(BraidedError, match=r"wanted\.json requests .* workers;  write a number or 'auto'"):
+    with pytest.raises(BraidedError, match=r"wanted\.json requests .* workers; write a number or 'auto'"):
         control.wanted()
 
 

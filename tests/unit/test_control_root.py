@@ -48,7 +48,7 @@ def test_the_first_table_is_published_once(root: ControlRoot) -> None:
     assert control.pin(0, "q", FIRST).version == 1
     assert control.pin(1, "q", first_table("auto", 4, keyed=True, version=2)).version == 1
     assert control.versions() == [1]
-    with pytest.raises(ControlError, match="has no routing table"):
+    with pytest.raises(ControlError, match="there is no routing table"):
         root.directory(str(uuid.uuid4()), "join-1").pin(0, "q")
 
 

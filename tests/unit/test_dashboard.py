@@ -155,9 +155,9 @@ def test_a_large_history_goes_on_in_a_new_file(tmp_path: Path, monkeypatch: pyte
         (b'{"event": "batch", "query": "r"}\n', "batch.batch: the field is missing or damaged"),
         (
             b'{"event": "fleet", "peers": [3], "components": [], "happened": []}\n',
-            "fleet.peers.name: is missing or damaged",
+            "fleet.peers.name: the field is missing or damaged",
         ),
-        (b'{"event": "fleet", "peers": []}\n', "fleet.components: is missing or damaged"),
+        (b'{"event": "fleet", "peers": []}\n', "fleet.components: the field is missing or damaged"),
     ],
 )
 def test_what_is_no_history_is_told(tmp_path: Path, line: bytes, told: str, capsys: pytest.CaptureFixture[str]) -> None:

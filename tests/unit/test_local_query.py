@@ -153,7 +153,7 @@ ERRORS = [
     ({"n": "max(cell)"}, "aggregate: cannot run in one process, because only Spark can compute max of string"),
     ({"n": "cuont(*)"}, "n='cuont(*)': no such aggregate; did you mean count?"),
     ({"n": "total(k)"}, "n='total(k)': no such aggregate; the aggregates are avg, bool_and, bool_or, count, first, last, max"),
-    ({"n": "count()"}, "n='count()': of no column; write count and a column in brackets"),
+    ({"n": "count()"}, "n='count()': no column; write count and a column in brackets"),
     ({"n": "sum(*)"}, "n='sum(*)': no column; write sum and a column in brackets"),
     ({"n": "sum(distinct k)"}, "n='sum(distinct k)': more than one column, or distinct values; write sum and one"),
     ({"n": "sum(max(k))"}, "n='sum(max(k))': an aggregate inside another one; aggregate twice"),
@@ -277,5 +277,5 @@ def test_groups_of_doubles_have_one_zero_and_one_nan() -> None:
 
 def test_a_window_of_nothing_is_named() -> None:
     rows = local.stream(pa.table({"k": [1], "ts": pa.array([0], pa.timestamp("us"))}), time="ts")
-    with pytest.raises(OptionError, match=r"^window='0 seconds': write a duration of more than nothing$"):
+    with pytest.raises(OptionError, match=r"^window='0 seconds': not above 0; write a longer duration$"):
         rows.join(rows, on="k", within="1 second").aggregate(window="0 seconds", n="count(*)")

@@ -97,6 +97,6 @@ def test_versions_of_driver_and_executors_are_compared(monkeypatch: pytest.Monke
         list(task([]))
     monkeypatch.setattr(router, "__version__", "9.9.9")
     with pytest.raises(
-        BraidedError, match=r"a router runs braided 9\.9\.9, but a worker runs .*;  install the same version"
+        BraidedError, match=r"a router runs braided 9\.9\.9, but a worker runs .*; install the same version"
     ):
         list(LocalRuntime(join).run_batch([(0, LEFT.to_batches())]))

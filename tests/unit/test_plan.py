@@ -226,7 +226,7 @@ def test_an_aggregate_begins_in_the_workers_and_its_expressions_move_below() -> 
 
 
 def test_a_group_of_the_windows_own_name_is_refused() -> None:
-    with pytest.raises(OptionError, match="by='window': the result has a column of that name already"):
+    with pytest.raises(OptionError, match="by='window': the result has the window in a column of that name"):
         aggregate_node(
             JOIN, ["ts", "Window"], by=["Window"], window="1 minute", every=None, time="ts", values={"n": "count(*)"}
         )
@@ -420,7 +420,7 @@ def test_each_strategy_cuts_where_it_should(chain: Node) -> None:
     assert _shown(_split(chain, "subquery")) == [
         "where(source)", "where(join(1-where, source))", "select(aggregate(join(2-join-where, source)))",
     ]  # fmt: skip
-    with pytest.raises(OptionError, match="strategy='tree': write 'query', 'operator', 'subquery'"):
+    with pytest.raises(OptionError, match="strategy='tree': unknown value; write 'query', 'operator', 'subquery'"):
         _split(chain, "tree")
 
 

@@ -218,7 +218,7 @@ def test_an_operator_that_cannot_be_divided_is_refused() -> None:
     query.note_table()
     query.run(a_batch(1, 0, 20))
     query.rescale(3)
-    with pytest.raises(StateError, match="the state of this operator cannot be divided anew"):
+    with pytest.raises(StateError, match="the state of this operator cannot be divided again"):
         query.run(a_batch(1, 1, 20))
 
 

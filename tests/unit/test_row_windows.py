@@ -120,7 +120,7 @@ def test_a_step_of_a_query() -> None:
         ({"values": {}}, "values={}: write at least one"),
         ({"values": {"n": "sum(v) + 1"}}, "n='sum(v) + 1': write an aggregate of one column, such as 'avg(price)'"),
         ({"values": {"n": "summ(v)"}}, "n='summ(v)': no such aggregate; did you mean sum?"),
-        ({"values": {"n": "sum(*)"}}, "n='sum(*)': no column; write sum and a column in brackets"),
+        ({"values": {"n": "sum(*)"}}, "n='sum(*)': of no column; write sum and a column in brackets"),
         ({"values": {"n": "sum(w)"}}, "n='w': the input has no such column; it has k, ts, v"),
         ({"values": {"n": "max(k)"}}, "n: max of string is not supported; cast it to a number or a time before"),
         ({"values": {"n": "sum(ts)"}}, "n: sum of timestamp[us] is not supported; cast it to bigint or double before"),

@@ -69,7 +69,7 @@ def test_a_cap_for_all_joins_is_for_those_that_need_one_and_have_no_hint() -> No
         (
             CAP,
             "b.ts BETWEEN a.ts AND a.ts + INTERVAL 1 SECOND",
-            "no join of b has a bound on one side only; leave it out",
+            "no join of b has a bound on one side only; omit the hint",
         ),
         (CAP, "a.n < b.n", "the time of b has no bounds on both sides"),
         ("BRAIDED('b', 'cap=-1 hour')", "b.ts >= a.ts", "negative; write '0 seconds' or more|not a duration"),

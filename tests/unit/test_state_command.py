@@ -65,9 +65,9 @@ def test_a_state_is_tables_and_prints() -> None:
     plain = state.to_dict(keys=1)["operators"][0]
     assert plain["heaviest"] == {"left": [{"k": 7, "rows": 30}], "right": [{"k": 35, "rows": 1}]}
     assert sum(line["rows"] for line in plain["summary"]) == 41
-    with pytest.raises(braided.OptionError, match=r"operator='x': check has 'join-1' \(3\)"):
+    with pytest.raises(braided.OptionError, match=r"operator='x': not found; check has 'join-1' \(3\)"):
         state["x"]
-    with pytest.raises(braided.OptionError, match="input='middle': join-1 has 'left', 'right'"):
+    with pytest.raises(braided.OptionError, match="input='middle': unknown input; join-1 has 'left', 'right'"):
         found.rows("middle")
 
 

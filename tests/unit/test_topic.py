@@ -272,7 +272,7 @@ def test_retention_keeps_what_registered_readers_need(topic: Topic) -> None:
     assert _commit(topic.claim("q"), 10, [10])
     with pytest.raises(TopicError, match=r"keep=-1: not a number of entries; write how many of the newest to keep"):
         topic.retain(-1)
-    with pytest.raises(TopicError, match=r"reader='\.\./x': write letters"):
+    with pytest.raises(TopicError, match=r"reader='\.\./x': not a valid name; use letters"):
         topic.register("../x", 0)
 
 

@@ -146,7 +146,7 @@ def test_a_writer_with_a_claim_is_fenced_and_strangers_are_refused(tmp_path: Pat
         claimed.commit(2, "", _file(topic, 2, 20))
     with pytest.raises(TopicError, match="belongs to the query q, but this is batch jobs; use the checkpoint"):
         topic.append(_file(topic, 2, 20))
-    with pytest.raises(TopicError, match="belongs to the query q, this is z"):
+    with pytest.raises(TopicError, match="belongs to the query q, but this is z"):
         topic.resume("z", 2)
     assert _values(topic) == [0, 1, 10, 11]
 

@@ -213,7 +213,8 @@ def check_change(spec: Spec, change: Change) -> None:
     before = [(store.bookkeeping, dict(store.blocks)) for store in after.runtime.stores]
     if change.refused is not None:
         with pytest.raises(
-            StateError, match=rf"\b{change.refused} was .* and is .*; restore|restore {change.refused}="
+            StateError,
+            match=rf"\b{change.refused} was .* and is .*; restore|restore the old values of {change.refused}=",
         ):
             next(after.runtime.run_batch(todo[1], moment=after.moment))
         assert [(store.bookkeeping, dict(store.blocks)) for store in after.runtime.stores] == before, (
