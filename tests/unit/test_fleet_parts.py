@@ -167,7 +167,7 @@ def test_the_operator_is_what_the_file_says_or_what_it_needs() -> None:
         (
             '"hits"\ncheckpoint',
             '"hits"\noperator = "a..b"\ncheckpoint',
-            "line 3: operator: 'a..b': write parts separated by dots",
+            "line 3: operator: 'a..b': write parts with dots",
         ),
         ("SELECT *", "SELECT " + "x" * MAX_TEXT, "write a job file of at most 32768"),
     ],

@@ -137,7 +137,7 @@ def test_a_mark_at_the_start_of_a_file_is_skipped_and_secrets_are_hidden_in_any_
 def test_check_says_yes_or_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "good.toml").write_text(SMALL)
     assert main(["check", str(tmp_path / "good.toml")]) == 0
-    assert "a job 'small' of a; one, two; two to noop" in capsys.readouterr().out
+    assert "job 'small' with a; one, two; two to noop" in capsys.readouterr().out
     (tmp_path / "bad.toml").write_text(SMALL.replace("[sink]", "[sank]"))
     assert main(["check", str(tmp_path / "bad.toml")]) == 1
     assert "bad.toml, line 15: sank: unknown key; did you mean 'sink'?" in capsys.readouterr().err

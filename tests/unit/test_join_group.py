@@ -173,7 +173,7 @@ def test_bad_options_are_refused() -> None:
     for options, message in (
         ({"streams": list(streams.values())}, "streams: give a dict from a name to its stream"),
         ({"joins": {"k1": join}}, "joins: give a list of braided.Join"),
-        ({"joins": []}, "0 joins over 2 streams given; give 1 to 16 over 2 to 8"),
+        ({"joins": []}, "0 joins over 2 streams given; give 1 to 16 joins over 2 to 8 streams"),
         ({"joins": [join, join]}, "joins: the names k1, k1 must differ, and none may be empty or 'join'"),
         (
             {"joins": [braided.Join("x", left="s", right="q", on="k1", within="1 s")]},

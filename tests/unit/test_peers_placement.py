@@ -206,7 +206,7 @@ def test_two_that_change_places_move_together_or_not_at_all() -> None:
         ({"cpu": np.array([1.0, -1.0])}, "cpu: give 2 finite numbers"),
         ({"cpu": np.array([1.0, 9.0])}, "component 1: no host is allowed to run it, or has 9 CPU"),
         ({"allowed": np.array([[True, True], [False, False]])}, "component 1: no host is allowed to run it"),
-        ({"allowed": np.ones((3, 2), dtype=bool)}, "allowed: give 2 x 2 truths"),
+        ({"allowed": np.ones((3, 2), dtype=bool)}, "allowed: give 2 x 2 truth values"),
     ],
 )
 def test_problems_that_cannot_be_are_refused(change: dict[str, np.ndarray], text: str) -> None:
