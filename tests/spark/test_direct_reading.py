@@ -125,7 +125,7 @@ def test_narrower_types_are_widened_as_spark_widens_them(spark: SparkSession, tm
 def test_what_does_not_fit_stops_with_the_files_name(tmp_path: Path) -> None:
     path = tmp_path / "a b.parquet"
     pq.write_table(pa.table({"x": ["a"], "n": pa.array([1], pa.timestamp("ns")), "y": [1]}), path)
-    with pytest.raises(BraidedError, match=r"a b\.parquet: column 'x' is string, and int64 was expected; Spark's own"):
+    with pytest.raises(BraidedError, match=r"a b\.parquet: column 'x' is string, but int64 was expected; Spark's own"):
         _ours(tmp_path, StructType.fromDDL("x bigint"))
     with pytest.raises(BraidedError, match=r"column 'n' has nanoseconds"):
         _ours(tmp_path, StructType.fromDDL("n timestamp_ntz"))

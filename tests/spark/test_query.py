@@ -211,7 +211,7 @@ ERRORS: list[tuple[Callable[[dict[str, Query]], Any], str]] = [
     (lambda q: q["calls"].where("m > 1"), "where: 'm > 1': [UNRESOLVED_COLUMN.WITH_SUGGESTION]"),
     (lambda q: q["calls"].where(True), "where: expected a condition in SQL, such as 'n > 1', not bool"),  # type: ignore[arg-type]
     (lambda q: q["calls"].select("m"), "select: 'm': [UNRESOLVED_COLUMN.WITH_SUGGESTION]"),
-    (lambda q: q["calls"].select("n", time="ts"), "time='ts': no such column; there are n"),
+    (lambda q: q["calls"].select("n", time="ts"), "time='ts': no such column; the columns are n"),
     (lambda q: q["calls"].select("n").order(), "order: the query has no event time at this point; name one with select(..., time='ts')"),
     (lambda q: q["calls"].union(q["alerts"].select("ts")), "union: another stream has no column 'phone'; select it in both"),
     (lambda q: q["calls"].cases({}), "cases: give conditions by the names of their outputs"),
