@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from support.streams import file_stream, write_batch
 
+import braided
 from braided.errors import PeerError
 from braided.fleet.checkpoints import Checkpoints
 from braided.fleet.definition import component_of
@@ -274,3 +275,26 @@ def test_a_job_that_fails_is_reported_with_its_innermost_cause(
     [(name, why)] = asyncio.run(work())
     assert name == "doubled"
     assert re.fullmatch(expected, why), why
+
+
+def test_metrics_have_the_jobs_of_a_peer_while_they_run(spark: SparkSession, tmp_path: Path) -> None:
+    async def play() -> None:
+        with braided.metrics(spark, port=0) as served:
+            host = SparkHost(spark, cores=2, watch=served.follow)
+            _write(tmp_path, 0)
+            job = component_of(JOB.format(tmp_path), "job.toml")
+            running = 'braided_query_state{query="doubled",state="running"} 1'
+            stopped = 'braided_query_state{query="doubled",state="stopped"} 1'
+            try:
+                await host.start(job, 0, None)
+                async with asyncio.timeout(120):
+                    while running not in served.text():
+                        await asyncio.sleep(0.1)
+                    assert 'braided_source_rows_total{query="doubled",source="0"}' in served.text()
+                    await host.stop("doubled")
+                    while stopped not in served.text():
+                        await asyncio.sleep(0.1)
+            finally:
+                host.close()
+
+    asyncio.run(play())

@@ -134,6 +134,8 @@ class SparkPeers:
         self.token = root / "token"
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self.addresses: dict[str, str] = {}
+        self.metrics: dict[str, str] = {}
+        """Where a peer serves metrics, if it does."""
         self._cores: dict[str, int] = {}
         self._times = ["--lease", lease, "--period", period, *more]
 
@@ -169,6 +171,8 @@ class SparkPeers:
         for said in process.stdout:
             if "listening at" in said:
                 self.addresses[name] = said.split("listening at ")[1].split(",")[0]
+            if "metrics at " in said:
+                self.metrics[name] = said.split("metrics at ")[1].strip()
             if "Ctrl-C" in said:
                 return
         raise AssertionError(f"{name} did not start")

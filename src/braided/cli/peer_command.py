@@ -10,6 +10,7 @@ import shlex
 import shutil
 import sys
 import tempfile
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TextIO
@@ -113,6 +114,7 @@ def _live(arguments: argparse.Namespace, token: Token, settings: Settings, log: 
 
                 endpoint = opened.enter_context(braided.metrics(spark, port=arguments.metrics))
                 print(f"{arguments.name}: metrics at {endpoint.url}", file=screen, flush=True)
+                options = replace(options, watch=endpoint.follow)  # every job has a session of its own
             return asyncio.run(run_peer(spark, options, ready))
     finally:
         with contextlib.suppress(Exception):  # Spark may have ended

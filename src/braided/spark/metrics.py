@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from braided.errors import OptionError
@@ -30,6 +32,13 @@ class MetricsEndpoint:
         self._watch = Watch(spark, self._metrics.add, redact=True, for_page=False)
         self._watch.begin()
         self._beside = None if beside is None else beside(self._metrics.add)
+
+    def follow(self, spark: SparkSession) -> Callable[[], None]:
+        """Serve the figures of the queries of one more session too, until what is returned is called."""
+        watch = Watch(spark, self._metrics.add, redact=True, for_page=False)
+        watch.begin()
+        # It waits for the last events.
+        return lambda: threading.Thread(target=watch.end, name="braided-metrics-end", daemon=True).start()
 
     def text(self) -> str:
         """Return the metrics in the format of Prometheus."""

@@ -89,6 +89,7 @@ class Component:
         self._cleaned = 0
         self._observed: ObservedProgress | None = None
         self._pace = Pace()
+        self._unwatch: Callable[[], None] = lambda: None
 
     def start(self, expected: Position | None) -> None:
         """Continue from the position of the previous epoch; `PeerError` if this is not the expected position."""
@@ -112,6 +113,7 @@ class Component:
         self._job = self._setting.job(self.component, self._folder.location)
         self._session, frame = self._built()
         self._check_held()
+        self._unwatch = self._setting.watch(self._session)
         with named(self._job, "sink"):
             self._query = self._started_query(frame)
         self._tasks = TaskTime(StageTimes(self._session, str(self._query.runId)))
@@ -190,6 +192,7 @@ class Component:
         else:
             self._wait_for(lambda: not query.status["isTriggerActive"], BATCH)
         query.stop()
+        self._unwatch()
         return self._folder.position()
 
     def _wait_for(self, condition: Callable[[], bool], seconds: float) -> None:
@@ -207,6 +210,7 @@ class Component:
         self.close()
         if self._query is not None:
             self._query.stop()
+        self._unwatch()
 
     def problem(self) -> str | None:
         """Return why the query has ended; None while it runs."""

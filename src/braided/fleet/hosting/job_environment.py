@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
@@ -17,13 +17,23 @@ if TYPE_CHECKING:
 
 
 class JobEnvironment:
-    """A peer's session, its cores, and the Python modules that steps may come from, including their submodules."""
+    """A peer's session, its cores, and the Python modules that steps may come from, including their submodules.
+
+    watch : called with the session of each component that starts; its result is called after the component has ended.
+    """
 
     def __init__(
-        self, spark: SparkSession, *, cores: float, modules: Sequence[str], environment: Mapping[str, str]
+        self,
+        spark: SparkSession,
+        *,
+        cores: float,
+        modules: Sequence[str],
+        environment: Mapping[str, str],
+        watch: Callable[[SparkSession], Callable[[], None]] = lambda session: lambda: None,
     ) -> None:
         self.spark = spark
         self.cores = cores
+        self.watch = watch
         self._modules = tuple(modules)
         self._environment = environment
 

@@ -36,7 +36,7 @@ class PeerOptions:
 
     storage : the fleet's directory, which all peers can reach; None asks the peer that it joins.
     join : addresses of running peers.
-    modules, offers, is_local : see `SparkHost`.
+    modules, offers, is_local, watch : see `SparkHost`.
     log : returns the last lines that Spark has logged about a component.
     """
 
@@ -51,6 +51,7 @@ class PeerOptions:
     beyond_loopback: bool = False
     is_local: bool = True
     log: Callable[[str], str] = lambda component: ""
+    watch: Callable[[SparkSession], Callable[[], None]] = lambda session: lambda: None
     settings: Settings = field(default_factory=Settings)
 
 
@@ -136,6 +137,7 @@ def _host(spark: SparkSession, options: PeerOptions) -> SparkHost:
         rehearsal=_PART * settings.rehearsal,
         starting=_PART * settings.start,
         silence=settings.span / 2,
+        watch=options.watch,
     )
 
 

@@ -53,6 +53,7 @@ class SparkHost:
     offers : operators that it runs, by name or pattern.
     rehearsal, starting : seconds for a rehearsal, and for a start.
     silence : seconds without an answer of the JVM after which its components are released.
+    watch : see `JobEnvironment`.
     """
 
     def __init__(
@@ -68,13 +69,14 @@ class SparkHost:
         rehearsal: float = REHEARSAL,
         starting: float = START,
         silence: float = SPAN / 2,
+        watch: Callable[[SparkSession], Callable[[], None]] = lambda session: lambda: None,
     ) -> None:
         self.cores = cores
         self.ended: Callable[[str, str], None] = lambda name, why: None
         self.lost: Callable[[str, str], None] = lambda name, why: None
         self.died: Callable[[str], None] = lambda why: None
         """Called with the reason once the Spark application has ended."""
-        self._setting = JobEnvironment(spark, cores=cores, modules=modules, environment=environment)
+        self._setting = JobEnvironment(spark, cores=cores, modules=modules, environment=environment, watch=watch)
         self._offers = tuple(check_pattern(pattern) for pattern in offers)
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(_THREADS, "braided-spark")
