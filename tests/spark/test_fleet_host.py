@@ -185,7 +185,7 @@ def test_a_new_component_whose_sink_cannot_work_is_refused_and_leaves_nothing(
         for sink, message in (
             (topic.replace("out", "file"), r"line 11: sink: path='.*/file': is not a directory; use another path"),
             (topic.replace("out", "file/below"), "sink: path=.*: '.*/file' above it is not a directory"),
-            (topic.replace("out", "full"), "sink: path=.*: has other files"),
+            (topic.replace("out", "full"), "sink: path=.*: the directory has other files"),
             ('format = "parquet"\npath = "{0}/file/a/b"\n', "sink: path=.*: '.*/file' above it is not a directory"),
             ('format = "parquet"\npath = "{0}/out"\nmode = "complete"\n', "sink: .*Invalid streaming output mode"),
             ('format = "none.such"\n', r"sink: \[DATA_SOURCE_NOT_FOUND\].*none\.such"),

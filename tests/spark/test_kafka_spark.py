@@ -131,7 +131,7 @@ def test_what_cannot_be_is_refused_with_what_to_do(
         with pytest.raises(braided.OptionError, match=said):
             braided.kafka.read(spark, **{"topics": "t", "servers": "s", "schema": "k long", **wrong})  # type: ignore[arg-type]
     table = spark.range(3)
-    with pytest.raises(braided.OptionError, match="is no stream"):
+    with pytest.raises(braided.OptionError, match="not a stream"):
         braided.kafka.write(table, "t", servers="s", checkpoint=tmp_path)
     stream = file_stream(spark, tmp_path / "in", "k long")
     with pytest.raises(braided.OptionError, match="key='x': no such column; there are k"):

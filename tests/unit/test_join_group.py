@@ -177,7 +177,7 @@ def test_bad_options_are_refused() -> None:
         ({"joins": [join, join]}, "joins: the names k1, k1 must differ, and none may be empty or 'join'"),
         (
             {"joins": [braided.Join("x", left="s", right="q", on="k1", within="1 s")]},
-            r"Join\('x'\): right='q' is no stream",
+            r"Join\('x'\): right='q': unknown stream",
         ),
         ({"streams": {"s": streams["s"]}}, r"Join\('k1'\): right='r': unknown stream; write one of s"),
         ({"joins": [braided.Join("x", left="s", right="s", on="k1", within="1 s")]}, "a stream with itself"),

@@ -88,7 +88,7 @@ def test_no_rows_is_a_table_too() -> None:
     ("change", "message"),
     [
         ({"rows": -1}, "rows=-1: write a number of 0 or more"),
-        ({"rate": 0}, "rate=0: not a rate; write a number of rows a second above 0"),
+        ({"rate": 0}, "rate=0: not a rate; write a number of rows per second above 0"),
         ({"phones": 1}, "phones=1: write a number of 2 or more"),
         ({"disorder": "-1 second"}, "disorder='-1 second': negative; write '5 seconds'"),
         ({"disorder": "soon"}, "disorder='soon': not a duration; write '10 seconds'"),

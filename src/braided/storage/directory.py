@@ -83,7 +83,7 @@ def _list_local(root: str) -> Iterator[FoundFile]:
 
     if not os.path.isdir(root):
         raise BraidedError(
-            f"path={root!r}: the directory is gone; bring it back: the query goes on from its checkpoint"
+            f"path={root!r}: the directory is missing; restore it: the query continues from its checkpoint"
         )
     for place, folders, files in os.walk(root, followlinks=True, onerror=stop):
         folders[:] = [name for name in folders if not is_hidden(name)]

@@ -10,6 +10,9 @@
 A preserved row without a match is returned by the clock of the other stream. So a pair waits while its row of that
 stream is more than a jump ahead of this clock. If the pair were returned at once, the next operator might move its
 clock before this join does, since few rows can make many pairs, and would then treat the waiting rows as late.
+
+At the start of a stream, before its clock counts, no row without a match is returned. Then a pair waits if it is
+further ahead of the first of these rows than results may be behind each other.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from braided.operators.join.runs import Run
 from braided.runtime.blocks import Blocks
 from braided.runtime.rows import Rows, in_order
 from braided.runtime.waiting_runs import Waiting
-from braided.time.clocks import MAX_TIME, clamp
+from braided.time.clocks import MAX_TIME, MIN_TIME, clamp
 from braided.time.quarantine import Quarantine
 from braided.time.stream_clock import StreamClock
 
@@ -49,6 +52,7 @@ class HeldPairs:
         self._emitters = [Emitter(wide) for _ in _TIMES]
         self._waiting = [Waiting(blocks, wide.output, *of) for of in zip(_TIMES, state, strict=True)]
         self._limits = [MAX_TIME, MAX_TIME]
+        self._window = join.window  # with the smallest lateness that the next operator may have
 
     def __len__(self) -> int:
         return sum(map(len, self._waiting))
@@ -62,15 +66,31 @@ class HeldPairs:
         return {"stored_bytes": sum(run.bytes for run in runs), "runs": len(runs)}
 
     def begin(
-        self, clocks: Sequence[StreamClock], quarantine: Quarantine, patience: Sequence[int], *, final: bool
+        self,
+        clocks: Sequence[StreamClock],
+        quarantine: Quarantine,
+        patience: Sequence[int],
+        earliest: Sequence[int | None],
+        *,
+        final: bool,
     ) -> None:
-        """Take the clocks and the quarantine as of this batch; in a final batch nothing waits."""
+        """Set how far pairs may be ahead of the waiting rows, after a batch has moved the clocks.
+
+        earliest : for each stream, the first time of its rows that wait for a clock that does not count yet.
+        final : no pair waits.
+        """
         self._quarantine, self._patience = quarantine, patience
-        furthest = max((clock.limit for clock in clocks if clock.settled), default=MAX_TIME)
+        furthest = max((clock.limit for clock in clocks if clock.settled), default=MIN_TIME)
         for side in self._sides:
             clock = clocks[side]
-            known = MAX_TIME if clock.clock is None else clock.limit
-            self._limits[side] = MAX_TIME if final else max(known, furthest) if clock.idle else known
+            limit = clock.limit if clock.settled else self._limit_at_start(side, earliest[1 - side])
+            self._limits[side] = MAX_TIME if final else max(limit, furthest) if clock.idle else limit
+
+    def _limit_at_start(self, side: int, earliest: int | None) -> int:
+        """Return the last time of a stream's rows in pairs after which the waiting rows are not late."""
+        if earliest is None:
+            return MAX_TIME
+        return clamp(earliest + self._window.result_delay(1 - side) - self._window.reach(side)[1])
 
     def release(self) -> Iterator[pa.RecordBatch]:
         """Yield the pairs of earlier batches that no longer wait, and store those of this batch."""

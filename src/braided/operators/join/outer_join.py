@@ -48,7 +48,7 @@ from braided.routing.tally import Tally
 from braided.runtime.blocks import Blocks, parts_of
 from braided.runtime.contract import Admitted, Block, Json, Outcome, Work
 from braided.time.clocks import MAX_TIME, MIN_TIME, clamp
-from braided.time.stream_clock import all_idle
+from braided.time.stream_clock import StreamTime, all_idle
 
 Kind = Literal["left", "right", "full", "left_semi", "left_anti"]
 _PRESERVED: dict[str, tuple[int, ...]] = {
@@ -208,6 +208,8 @@ class OuterState(JoinState):
     """Whether rows have come since everything was released."""
     keyless: list[KeylessRows]
     """The rows of each stream that have no key, and wait for other rows of their time."""
+    earliest: list[int | None]
+    """The first times of the rows of each stream that wait for a clock that does not count yet."""
     held: HeldPairs | None
     """Pairs of doubted rows that wait for rows without a match, which must be returned before them."""
 
@@ -217,6 +219,7 @@ class OuterState(JoinState):
         assert isinstance(self, OuterState)
         self.safe = [MIN_TIME, MIN_TIME] if state is None else list(state["safe"])
         self.fresh = state is not None and state.get("fresh", True)
+        self.earliest = [None, None] if state is None else state.get("earliest", [None, None])
         keyless = [[], []] if state is None else state.get("keyless", [[], []])
         self.keyless = [
             KeylessRows(blocks, schema, time, known)
@@ -229,7 +232,14 @@ class OuterState(JoinState):
     def to_json(self) -> Json:
         keyless = [rows.to_json() for rows in self.keyless]
         held = {} if self.held is None else {"held": self.held.to_json()}
-        return {**super().to_json(), "safe": self.safe, "fresh": self.fresh, "keyless": keyless, **held}
+        return {
+            **super().to_json(),
+            "safe": self.safe,
+            "fresh": self.fresh,
+            "earliest": self.earliest,
+            "keyless": keyless,
+            **held,
+        }
 
     def levels(self) -> dict[str, int]:
         levels = super().levels()
@@ -250,11 +260,24 @@ class OuterState(JoinState):
         idle = all_idle(self.streams)
         self.silent, self.fresh = came and idle, came and not idle
         if self.held is not None:
+            self.earliest = [self._earliest(side, work.streams[side]) for side in (0, 1)]
             patience = [self.window.patience(side) for side in (0, 1)]
-            self.held.begin(self.streams, self._quarantine, patience, final=work.final or self.silent)
+            self.held.begin(self.streams, self._quarantine, patience, self.earliest, final=work.final or self.silent)
         for side, (clock, stream) in enumerate(zip(self.clocks, self.streams, strict=True)):
             if clock is not None:
                 self.safe[side] = max(self.safe[side], clamp(clock - stream.lateness))
+
+    def _earliest(self, side: int, seen: StreamTime) -> int | None:
+        """Return the first time of a stream's rows that wait for the other stream's clock, while it does not count."""
+        if self.streams[1 - side].settled:
+            return None
+        known = [self.earliest[side], *(cluster.first for cluster in seen.clusters)]
+        if self.safe[1 - side] > MIN_TIME:  # it counted before
+            known.append(self.horizon(side))
+        rule = self._join.lateness[side]
+        if seen.rows and not isinstance(rule, int) and rule.clock_rows is not None:
+            known.append(MIN_TIME)  # the times of some rows are not in the clusters
+        return min((time for time in known if time is not None), default=None)
 
     def _after_wrong_clock(self, side: int) -> int:
         """Return the time before which rows are late after a wrong clock was reset.
