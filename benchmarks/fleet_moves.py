@@ -114,7 +114,7 @@ def _move(fleet: Fleet, root: Path, name: str) -> dict[str, float]:
     last, first = max(
         itertools.pairwise([start, *(at for at in commits if at > begun)]), key=lambda two: two[1] - two[0]
     )
-    told = {event.what.split()[0]: time.time() - event.ago for event in fleet.events()}  # the newest of each kind
+    told = {event.what.split()[0]: event.at for event in fleet.events()}  # the newest of each kind
     parts = {"to_stop": told["stopped"] - last, "to_start": told["started"] - told["stopped"]}
     parts["to_commit"] = first - told["started"]
     return {name: round(value, 2) for name, value in {"gap": first - last, **parts, "order": ordered}.items()}

@@ -231,11 +231,11 @@ def _watch(fleet: Fleet, files: Files) -> dict[str, list[float]]:
 
 def _moves(fleet: Fleet, files: Files) -> list[dict[str, object]]:
     """Return what was moved, and when: seconds after the rise at which it was decided and at which it was done."""
-    rise, now = files.at[int(QUIET / STEP)], time.time()
+    rise = files.at[int(QUIET / STEP)]
     decided: dict[str, float] = {}
     moves: list[dict[str, object]] = []
     for event in fleet.events():
-        at = now - event.ago - rise
+        at = event.at - rise
         if event.what.startswith("rehearsed, "):
             decided[event.component] = at - float(event.what.split()[1])
         elif event.what.startswith("moved to "):
