@@ -51,5 +51,5 @@ MEASURED = OperatorCosts(
     row=0.111, result=0.016, routed=0.0166, mapped=0.019, aggregated=0.048, comparison=0.00227, block=9.4, topic=0.0696,
     spark=1.44, task=44_000.0, batch=330.0,
 )  # fmt: skip
-CORES = (Cores(1, 646_465, 1.23, 0.25), Cores(2, 623_053, 1.30, 0.26))
-WHEN = "18 November 2026"
+CORES = (Cores(1, 794_439, 1.0, 0.2), Cores(2, 1_138_790, 1.34, 0.22))
+WHEN = "18 and 19 November 2026"

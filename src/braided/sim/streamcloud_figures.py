@@ -231,9 +231,8 @@ def instances(quick: bool, tell: Tell) -> list[Reproduction]:
     work = (two.jvm + two.python) / (one.jvm + one.python)
     measured = (
         f"measured on a machine of two cores, {WHEN}, not simulated: a million rows take "
-        f"{one.jvm + one.python:.2f} CPU seconds on one core and {two.jvm + two.python:.2f} on two: two idle cores do "
-        f"{2 / work:.2f} times what one does",
-        f"by the clock it was {gain:.2f} times: the machine had other work then, which took what the second core gives",
+        f"{one.jvm + one.python:.2f} CPU seconds on one core and {two.jvm + two.python:.2f} on two. By this cost two "
+        f"cores would do {2 / work:.2f} times what one does; by elapsed time they did {gain:.2f} times as much",
     )
     figure = Figure("10, measured", "streamcloud_10_measured", "One and two cores", panels, measured)
     out.append(Reproduction(figure, {"by": "benchmarks/cores.py", "date": WHEN}, ("two cores at most",), measured))
