@@ -82,7 +82,7 @@ def test_a_jobs_query_is_explained_to_a_machine(command: list[str], tmp_path: Pa
     assert answer["name"] == "hits"
     assert answer["query"]["lines"] == ["phone, ts"]
     [join] = [box for box in _boxes(answer["query"]) if box["kind"] == "braided"]
-    assert "joins on c__phone = a__phone" in " ".join(join["lines"])
+    assert "joins on c.phone = a.phone" in " ".join(join["lines"])
     assert [box["kind"] for box in join["inputs"]] == ["source", "source"]
     assert (tmp_path / "job.svg").read_text().startswith("<svg")
 
