@@ -207,3 +207,15 @@ def test_operators_of_later_processes_have_folders_of_their_own(
     write_streams(tmp_path / "b", files=2, rows=60, seed=6)
     run(1)
     assert len(list((tmp_path / "check" / "braided" / "state").iterdir())) == 2
+
+
+def test_a_query_without_a_checkpoint_of_its_own_is_reported_after_its_end(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    """Spark deletes its temporary checkpoint, and the routing tables in it, when the query ends."""
+    write_streams(tmp_path, files=1, rows=50, seed=37)
+    query = joined(session, tmp_path).writeStream.format("noop").trigger(availableNow=True).start()
+    query.awaitTermination()
+    report = braided.report(query)
+    assert report.query["results"] == sum(expected(tmp_path).values())
+    assert report.routing is None

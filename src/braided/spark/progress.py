@@ -36,6 +36,7 @@ from braided.spark.registry import (
     root_of,
 )
 from braided.spark.sessions import is_connect
+from braided.storage.files import is_remote
 from braided.typing import StreamingQueryLike
 
 _NATIVE = (
@@ -76,11 +77,17 @@ def _watched(metric: str) -> Watched | None:
 
 
 def _routing_of(watched: Watched | None, query: str, reports: list[Json], routed: list[Json]) -> Json | None:
-    """Describe the table that a batch used; None if the operator has none, or was made by another process."""
+    """Describe the table that a batch used; None if there is none, if another process made it, or if it was deleted."""
     if watched is None or watched.plan.joined is None or not reports or reports[0].get("table") is None:
         return None
     adapting = watched.in_query(query)
-    table = watched.table_of(adapting, reports[0])
+    try:
+        table = watched.table_of(adapting, reports[0])
+    except ControlError:
+        # Without checkpointLocation Spark deletes the query's temporary checkpoint when the query ends.
+        if adapting is None or is_remote(adapting.control.location) or os.path.exists(adapting.control.location):
+            raise
+        return None
     described = describe_routing(table, watched, adapting)
     rows = sum(report["rows"] for report in routed)
     if rows:
