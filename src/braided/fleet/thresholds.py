@@ -61,7 +61,7 @@ class Thresholds:
 
 
 def read_levels(text: str | None) -> Levels:
-    """Return equal levels from `NUMBER[,OVERLAP[,TOP]]`; the default levels if there is no text.
+    """Return levels of equal width from `NUMBER[,OVERLAP[,TOP]]`, or the default levels without a text.
 
     >>> read_levels("7,0.1").bounds[:2]
     (0.16666666666666666, 0.3333333333333333)
