@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import signal
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.fleet_processes import SparkPeers, two_peers, until
-from support.kafka_topics import CONNECTOR, Broker, Topics, fetch
+from support.kafka_topics import CONNECTOR, Broker, Numbers, Topics, fetch
 
 import braided
 from braided.fleet.leases import Leases
@@ -45,25 +44,6 @@ format = "kafka"
 topic = "doubled"
 "kafka.bootstrap.servers" = "${{BROKER}}"
 """
-
-
-class Numbers(threading.Thread):
-    """Sends 0, 1, 2, ..., fifty at a time, twice a second, until it is ended."""
-
-    def __init__(self, topics: Topics) -> None:
-        super().__init__(daemon=True)
-        self._topics, self._ended = topics, threading.Event()
-        self.count = 0
-
-    def run(self) -> None:
-        while not self._ended.wait(0.5):
-            numbers = range(self.count, self.count + 50)
-            self._topics.send("numbers", [(None, str(number)) for number in numbers], 3)
-            self.count += 50
-
-    def end(self) -> None:
-        self._ended.set()
-        self.join()
 
 
 @pytest.fixture

@@ -159,6 +159,16 @@ def test_json_out_of_order_over_partitions_with_poison_among_it(case: Case) -> N
     assert keys <= {str(key).encode() for key in range(30)}
 
 
+def test_fetches_do_not_wait_for_further_records(case: Case) -> None:
+    def wait(**options: str) -> str:
+        frame = case.read("left", schema=DDL, options=options)
+        relation = frame._jdf.queryExecution().analyzed().collectLeaves().apply(0)
+        return str(relation.extraOptions().get("kafka.fetch.max.wait.ms"))
+
+    assert wait() == "10"
+    assert wait(**{"kafka.fetch.max.wait.ms": "200"}) == "200"
+
+
 def test_avro_out_and_in_with_poison_among_it(case: Case) -> None:
     left, right = rows(3, range(400)), rows(4, range(400))
     case.send("left", left)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+import urllib.parse
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,6 +93,8 @@ def test_faults_fire_alerts_that_clear_again(
 
     endpoint.close()
     server.until(lambda: "BraidedEndpointDown" in server.firing(), "an endpoint that is down")
+    with braided.metrics(spark, port=urllib.parse.urlsplit(endpoint.url).port):
+        server.until(lambda: "BraidedEndpointDown" not in server.firing(), "an endpoint that is back")
 
 
 LIMITS = {"> 60": "> 10", "> 1e11": "> 1e7"}

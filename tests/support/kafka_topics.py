@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -95,3 +96,23 @@ class Topics:
             return messages
         finally:
             consumer.close()
+
+
+class Numbers(threading.Thread):
+    """Sends 0, 1, 2, ... to the topic "numbers", fifty at a time, twice a second, until it is ended."""
+
+    def __init__(self, topics: Topics) -> None:
+        super().__init__(daemon=True)
+        self._topics, self._ended = topics, threading.Event()
+        self.count = 0
+
+    def run(self) -> None:
+        while not self._ended.wait(0.5):
+            numbers = range(self.count, self.count + 50)
+            self._topics.send("numbers", [(None, str(number)) for number in numbers], 3)
+            self.count += 50
+
+    def end(self) -> None:
+        """Stop sending."""
+        self._ended.set()
+        self.join()

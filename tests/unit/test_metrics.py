@@ -94,6 +94,15 @@ def test_a_query_that_restarts_is_counted_and_one_that_failed_is_shown() -> None
     assert "braided_batch_seconds{" not in metrics.text()  # nothing runs
 
 
+def test_a_failed_query_that_is_restarted_is_counted_and_has_not_failed() -> None:
+    metrics = Metrics()
+    metrics.add({"event": "started", "query": "a", "name": "calls", "time": 1})
+    metrics.add({"event": "ended", "query": "a", "time": 2, "error": "boom"}, is_restarted=True)
+    assert value(metrics, "braided_query_state", state="failed") == 0
+    assert value(metrics, "braided_query_state", state="stopped") == 1
+    assert value(metrics, "braided_query_failures_total", query="calls") == 1
+
+
 def test_the_end_of_an_older_run_does_not_end_the_newer_one() -> None:
     metrics = Metrics()
     for run in ("a", "b"):

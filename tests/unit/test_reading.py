@@ -8,10 +8,11 @@ import duckdb
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from braided import local
-from braided.errors import BraidedError
+from braided.errors import BraidedError, OptionError
 from braided.local.reading import read
 
 US = pa.timestamp("us")
@@ -121,3 +122,16 @@ def test_merged_inputs_are_shown_in_the_zone_of_the_first() -> None:
 def test_a_moment_and_a_time_without_a_zone_are_refused() -> None:
     with pytest.raises(BraidedError, match="one has a time zone and the other has none"):
         join(*zoned("UTC", None))
+
+
+def test_columns_encoded_by_runs_are_plain() -> None:
+    runs = pc.run_end_encode(pa.array([5, 5, None, 7]))
+    table = pa.table({"v": pa.chunked_array([runs, runs])})
+    assert read(table, "left").to_pydict() == {"v": [5, 5, None, 7] * 2}
+    assert read(table.slice(0, 0), "left").schema == pa.schema({"v": pa.int64()})
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["ts", "ts"])
+    with pytest.raises(OptionError, match="left: more than one column is named 'ts'; rename one"):
+        read(table, "left")

@@ -20,7 +20,10 @@ __all__ = ["cut_into_batches", "in_microseconds", "in_zones_of", "moments_of_arr
 
 def read(data: Any, side: str) -> pa.Table:
     """Read any object with the Arrow C stream interface, with plain types."""
-    table = _table(data, side).replace_schema_metadata(None)
+    table = _without_runs(_table(data, side).replace_schema_metadata(None))
+    repeated = next((name for name in table.column_names if table.column_names.count(name) > 1), None)
+    if repeated is not None:
+        raise OptionError(f"{side}: more than one column is named {repeated!r}; rename one")
     # Arrow can cast views inside a dictionary, and dictionaries of plain values, but not both at once.
     for unwrap in (_without_views, _without_dictionaries):
         plain = pa.schema([pa.field(field.name, unwrap(field.type)) for field in table.schema])
@@ -47,6 +50,17 @@ def _table(data: Any, side: str) -> pa.Table:
             "pass a pyarrow, pandas, polars or DuckDB table"
         ) from error
     return reader.read_all()
+
+
+def _without_runs(table: pa.Table) -> pa.Table:
+    """Decode columns that are encoded by runs: Arrow has hardly any kernels for them."""
+    for at, field in enumerate(table.schema):
+        if pa.types.is_run_end_encoded(field.type):
+            plain = pa.chunked_array(
+                [pc.run_end_decode(chunk) for chunk in table.column(at).chunks], field.type.value_type
+            )
+            table = table.set_column(at, field.name, plain)
+    return table
 
 
 def _without_views(kind: pa.DataType) -> pa.DataType:

@@ -15,7 +15,7 @@ from braided.errors import BraidedError, JobError
 from braided.jobs.job_file import KAFKA, NOW, TOPIC, Job, Source, Step
 from braided.spark.catalyst import JavaError, check_sink_format, java_message, plan_of, scheme_of
 from braided.spark.direct import one_by_one, read_files
-from braided.spark.kafka import WriteRecords, sequenced
+from braided.spark.kafka import SHORT_FETCHES, WriteRecords, sequenced
 from braided.spark.sink import start_query, write_files
 from braided.spark.sql import run_sql
 from braided.spark.topic_schema import topic_schema
@@ -123,7 +123,8 @@ def _once(source: Source, path: str) -> Source:
 
 
 def _load(reader: Any, source: Source) -> DataFrame:
-    reader = reader.format(source.format).options(**source.options)
+    usual = SHORT_FETCHES if source.format == KAFKA else {}
+    reader = reader.format(source.format).options(**{**usual, **source.options})
     if source.schema is not None:
         reader = reader.schema(source.schema)
     return reader.load() if source.path is None else reader.load(source.path)

@@ -42,6 +42,10 @@ _CONNECTOR = {
 _AVRO = {"org.apache.spark.sql.avro.AvroDataToCatalyst": "org.apache.spark:spark-avro_2.13:{spark}"}
 _RECORDS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 _SEQUENCE = ("query", "batch", "task", "number")
+# Tasks read only records that exist. After them, Spark asks the broker for the ends of the partition, and the broker
+# answers only once the fetch before has ended, which waits for further records: by default up to half a second.
+SHORT_FETCHES = {"kafka.fetch.max.wait.ms": "10"}
+"""Options of a source without which every batch waits for topics with few records."""
 # With microseconds, which Spark's default leaves out; any reader of ISO 8601 accepts it.
 _JSON_TIMES = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -71,7 +75,7 @@ def read_topics(
         raise OptionError(f"start={start!r}: write 'earliest' or 'latest'")
     _check_format(format)
     check_jars(spark, format)
-    reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers)
+    reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers).options(**SHORT_FETCHES)
     reader = reader.option("subscribe", ",".join(names)).option("startingOffsets", start).options(**options)
     records = reader.option("includeHeaders", str(once).lower()).load()
     if once:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from braided.errors import OptionError
@@ -34,8 +35,12 @@ class MetricsEndpoint:
         self._beside = None if beside is None else beside(self._metrics.add)
 
     def follow(self, spark: SparkSession) -> Callable[[], None]:
-        """Serve the figures of the queries of one more session too, until what is returned is called."""
-        watch = Watch(spark, self._metrics.add, redact=True, for_page=False)
+        """Serve the figures of the job of a fleet too, until what is returned is called.
+
+        The fleet restarts the job after a failure, often at another peer, so its query never has the state "failed"
+        here. The state of the job is in the metrics of the fleet.
+        """
+        watch = Watch(spark, partial(self._metrics.add, is_restarted=True), redact=True, for_page=False)
         watch.begin()
         # It waits for the last events.
         return lambda: threading.Thread(target=watch.end, name="braided-metrics-end", daemon=True).start()

@@ -153,15 +153,19 @@ class Metrics:
         self._fleet: Json | None = None
         self._lock = threading.Lock()
 
-    def add(self, event: Json) -> None:
-        """Add an event (`history_events`), or an "idle" event of a query."""
+    def add(self, event: Json, *, is_restarted: bool = False) -> None:
+        """Add an event (`history_events`), or an "idle" event of a query.
+
+        is_restarted : whether something else restarts the query, perhaps elsewhere. Then its state after a failure is
+            "stopped"; the failure still counts.
+        """
         with self._lock:
             if event["event"] == "fleet":
                 self._fleet = event
             elif event["event"] == "started":
                 self._start(event)
             elif event["query"] in self._names:
-                self._take(self._queries[self._names[event["query"]]], event)
+                self._take(self._queries[self._names[event["query"]]], event, is_restarted)
 
     def _start(self, event: Json) -> None:
         self._names[event["query"]] = event["name"]
@@ -174,7 +178,7 @@ class Metrics:
             del self._queries[name]
         self._names = {run: name for run, name in self._names.items() if name in self._queries}
 
-    def _take(self, query: _Query, event: Json) -> None:
+    def _take(self, query: _Query, event: Json, is_restarted: bool) -> None:
         kind = event["event"]
         if kind == "batch":
             query.state = "running"
@@ -194,9 +198,10 @@ class Metrics:
             query.active = max(query.active, event["time"])
         elif kind == "ended":
             del self._names[event["query"]]
+            has_failed = event.get("error") is not None
             if query.run == event["query"]:
-                query.state = "stopped" if event.get("error") is None else "failed"
-            query.failures += event.get("error") is not None
+                query.state = "failed" if has_failed and not is_restarted else "stopped"
+            query.failures += has_failed
 
     def text(self) -> str:
         """Return all metrics in the text format of Prometheus."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from support.fleet_processes import COUNTS, JOIN, SparkPeers, Streams, rows_of, until
-from support.kafka_topics import CONNECTOR, Broker, Topics, fetch
+from support.kafka_topics import CONNECTOR, Broker, Numbers, Topics, fetch
 
 from braided.errors import PeerError
 from braided.fleet.client import Fleet
@@ -71,25 +70,6 @@ def jobs(root: Path) -> dict[str, str]:
             root, "numbers", KAFKA, "SELECT CAST(CAST(value AS STRING) AS BIGINT) AS number FROM rows"
         ),
     }
-
-
-class Numbers(threading.Thread):
-    """Sends 0, 1, 2, ..., fifty at a time, twice a second, until it is ended."""
-
-    def __init__(self, topics: Topics) -> None:
-        super().__init__(daemon=True)
-        self._topics, self._ended = topics, threading.Event()
-        self.count = 0
-
-    def run(self) -> None:
-        while not self._ended.wait(0.5):
-            numbers = range(self.count, self.count + 50)
-            self._topics.send("numbers", [(None, str(number)) for number in numbers], 3)
-            self.count += 50
-
-    def end(self) -> None:
-        self._ended.set()
-        self.join()
 
 
 @pytest.fixture

@@ -1,0 +1,149 @@
+"""A peer with two jobs runs on: memory, threads, descriptors and files stay level, and its metrics are scraped.
+
+BRAIDED_SOAK says for how many seconds; an hour (3600) before a release. Files that were read are moved away, since Spark
+lists the folder of a source again for each batch.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import urllib.request
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from statistics import mean
+
+import duckdb
+import psutil
+import pytest
+from support.fleet_processes import JOIN, SparkPeers, Streams, rows_of, until
+
+from braided.storage.topic import Topic
+
+pytest.importorskip("cryptography", reason="braided[peers] is not installed")
+pytest.importorskip("prometheus_client", reason="braided[metrics] is not installed")
+pytestmark = pytest.mark.spark
+
+SECONDS = float(os.environ.get("BRAIDED_SOAK", "900"))
+PERIOD = 5.0
+READ = 60.0
+"""Seconds after which a file of the input has been read."""
+EVEN = """
+name = "even"
+operator = "filter.even"
+checkpoint = "{0}/checkpoints/even"
+trigger = "1 second"
+[sources.rows]
+format = "topic"
+path = "{0}/hits"
+[[steps]]
+name = "even"
+sql = "SELECT id, alert FROM rows WHERE phone % 2 = 0"
+[sink]
+format = "topic"
+path = "{0}/even"
+"""
+ALLOWED = {"bytes": 20e6, "threads": 20, "descriptors": 20, "files": 40, "seconds": 0.2}
+"""How much a figure may grow besides a tenth of it."""
+
+
+class Watch(threading.Thread):
+    """Samples the processes below one, the files that should not pile up, and what is scraped."""
+
+    def __init__(self, root: Path, pid: int, url: str) -> None:
+        super().__init__(daemon=True)
+        self.figures: dict[str, list[float]] = defaultdict(list)
+        self._root, self._process, self._url = root, psutil.Process(pid), url
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        while not self._ended.wait(PERIOD):
+            for kind, processes in self._kinds().items():
+                self._add(f"{kind} bytes", sum(process.memory_full_info().pss for process in processes))
+                self._add(f"{kind} threads", sum(process.num_threads() for process in processes))
+                self._add(f"{kind} descriptors", sum(process.num_fds() for process in processes))
+            for folder in ("storage", "control", "checkpoints", "tmp"):
+                self._add(f"{folder} files", sum(len(names) for _, _, names in os.walk(self._root / folder)))
+            began = time.monotonic()
+            with urllib.request.urlopen(self._url, timeout=30) as answer:
+                text = answer.read().decode()
+            self._add("scrape seconds", time.monotonic() - began)
+            self._add("rows", sum(_values(text, "braided_rows_total")))
+            self._add("batch seconds", max(_values(text, "braided_batch_seconds")))
+            self._move_away()
+
+    def end(self) -> None:
+        """Stop sampling."""
+        self._ended.set()
+        self.join()
+
+    def _add(self, name: str, value: float) -> None:
+        self.figures[name].append(value)
+
+    def _kinds(self) -> dict[str, list[psutil.Process]]:
+        children = self._process.children(recursive=True)
+        jvms = [child for child in children if child.name() == "java"]
+        return {"driver": [self._process], "jvm": jvms, "workers": [child for child in children if child not in jvms]}
+
+    def _move_away(self) -> None:
+        for name in ("calls", "alerts"):
+            (self._root / "read" / name).mkdir(parents=True, exist_ok=True)
+            for path in (self._root / name).glob("*.parquet"):
+                if path.stat().st_mtime < time.time() - READ:
+                    path.rename(self._root / "read" / name / path.name)
+
+
+def _values(text: str, name: str) -> list[float]:
+    """Return the values of a metric in what was scraped."""
+    return [float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(f"{name}{{")] or [0.0]
+
+
+@pytest.fixture
+def peers(tmp_path: Path) -> Iterator[SparkPeers]:
+    # Spark keeps the files of 100 batches in a checkpoint; with ten of them the files are level sooner.
+    more = ("--metrics", "0", "--conf", "spark.sql.streaming.minBatchesToRetain=10")
+    made = SparkPeers(tmp_path, more=more)
+    try:
+        made.start("north")
+        yield made
+    finally:
+        made.close()
+
+
+def test_a_peer_that_runs_on_stays_level(peers: SparkPeers, tmp_path: Path) -> None:
+    streams = Streams(tmp_path, 500)
+    streams.start()
+    for name, text in {"hits": JOIN, "even": EVEN}.items():
+        (tmp_path / f"{name}.toml").write_text(text.format(tmp_path))
+        with peers.fleet() as fleet:
+            fleet.submit(tmp_path / f"{name}.toml")
+    until(lambda: rows_of(tmp_path / "even") > 0, 240, "results of both jobs")
+    watch = Watch(tmp_path, peers.processes["north"].pid, peers.metrics["north"])
+    watch.start()
+    time.sleep(SECONDS)
+    watch.end()
+    streams.end()
+    files = [f"{tmp_path}/{folder}calls/*.parquet" for folder in ("", "read/")]
+    others = [path.replace("calls", "alerts") for path in files]
+    wanted = duckdb.sql(
+        f"""SELECT c.phone, c.id, a.id FROM read_parquet({files!r}) c JOIN read_parquet({others!r}) a
+        ON c.phone = a.phone AND a.ts BETWEEN c.ts - INTERVAL 10 SECOND AND c.ts + INTERVAL 10 SECOND"""
+    ).fetchall()
+    until(lambda: rows_of(tmp_path / "hits") >= len(wanted), 120, "all results")
+    found = duckdb.sql(f"FROM read_parquet({Topic(str(tmp_path / 'hits')).files()!r})").fetchall()
+    assert sorted(found) == sorted(wanted)
+
+    grown = []
+    for name, values in watch.figures.items():
+        third = len(values) // 3
+        before, after = mean(values[third : 2 * third]), mean(values[2 * third :])
+        print(f"{name}: {values[0]:,.2f} at first, {before:,.2f} in the second third, {after:,.2f} in the last")
+        if name != "rows" and after > 1.1 * before + ALLOWED[name.split()[-1]]:
+            grown.append(name)
+    assert not grown
+    rows = watch.figures["rows"]
+    assert all(earlier <= later for earlier, later in pairwise(rows))
+    assert rows[-1] > 1000 * SECONDS  # 2,200 rows arrive each second
