@@ -131,7 +131,8 @@ class FlinkJob:
     def __init__(self, folder: Path, servers: str, arguments: argparse.Namespace) -> None:
         script = Path(__file__).with_name("kafka_latency_flink.py")
         self._log = folder / "flink.log"
-        command = [environment(arguments.flink / "venv"), script, servers, arguments.flink / "jars"]
+        python, jars = environment(arguments.flink / "venv"), arguments.flink / "jars"
+        command = [python, script, servers, jars, folder / "checkpoints"]
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 [str(word) for word in command],

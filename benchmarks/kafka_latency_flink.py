@@ -1,6 +1,6 @@
 """Flink's interval join from Kafka to Kafka, for `kafka_latency.py --engine flink`; runs in Flink's own Python.
 
-python benchmarks/kafka_latency_flink.py SERVERS JARS     prints "started" and runs until it is killed
+python benchmarks/kafka_latency_flink.py SERVERS JARS CHECKPOINTS     prints "started" and runs until it is killed
 """
 
 from __future__ import annotations
@@ -42,8 +42,14 @@ def fetch(folder: Path) -> Path:
 
 def main() -> None:
     """Run the job."""
-    servers, folder = sys.argv[1], Path(sys.argv[2])
-    settings = {"pipeline.jars": fetch(folder).as_uri(), "execution.checkpointing.interval": "5 s"}
+    servers, folder, checkpoints = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    settings = {
+        "pipeline.jars": fetch(folder).as_uri(),
+        "execution.checkpointing.interval": "5 s",
+        # In memory, Flink takes at most 5 MB of state: with more, checkpoints fail and the job starts again.
+        "execution.checkpointing.storage": "filesystem",
+        "execution.checkpointing.dir": checkpoints.as_uri(),
+    }
     tables = table_environment(settings)
     options = f"'connector' = 'kafka', 'properties.bootstrap.servers' = '{servers}', 'topic' = '{{name}}'"
     source = f"{options}, 'scan.startup.mode' = 'earliest-offset'"

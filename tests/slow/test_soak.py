@@ -24,7 +24,6 @@ from support.fleet_processes import JOIN, SparkPeers, Streams, rows_of, until
 from braided.storage.topic import Topic
 
 pytest.importorskip("cryptography", reason="braided[peers] is not installed")
-pytest.importorskip("prometheus_client", reason="braided[metrics] is not installed")
 pytestmark = pytest.mark.spark
 
 SECONDS = float(os.environ.get("BRAIDED_SOAK", "900"))

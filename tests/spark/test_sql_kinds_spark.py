@@ -56,6 +56,18 @@ QUERIES = {
     "an inner join after a left join": f"""
         SELECT l.ts AS at, l.n, r.n AS m, s.n AS o FROM l LEFT JOIN r ON {NEAR} AND r.n > 5
         JOIN s ON s.k = l.k AND s.ts BETWEEN l.ts AND l.ts + INTERVAL 1 SECOND AND coalesce(r.n, 0) < s.n""",
+    "left, by computed keys": """
+        SELECT l.ts AS at, l.k, r.k AS rk, l.g, r.g AS rg FROM l LEFT JOIN r ON upper(l.g) = upper(r.g) AND l.k + 1 = r.k
+        AND r.ts BETWEEN l.ts - INTERVAL 1 SECOND AND l.ts + INTERVAL 2 SECONDS AND l.n < r.n + 10""",
+    "NOT EXISTS, by a computed key and a column": """
+        SELECT l.ts AS at, l.k, l.n FROM l WHERE NOT EXISTS (SELECT 1 FROM r WHERE r.k - 1 = l.k
+        AND r.ts BETWEEN l.ts AND l.ts + INTERVAL 1 SECOND)""",
+    "inner, by computed keys in WHERE": """
+        SELECT l.ts AS at, l.k, r.k AS rk, s.k AS sk FROM l, r, s WHERE l.k + 1 = r.k - 1 AND s.k = abs(r.k - 2)
+        AND r.ts BETWEEN l.ts - INTERVAL 1 SECOND AND l.ts AND s.ts BETWEEN r.ts AND r.ts + INTERVAL 1 SECOND""",
+    "an inner join by a value that the nulls of a left join change": f"""
+        SELECT l.ts AS at, l.n, r.k AS rk, s.k AS sk FROM l LEFT JOIN r ON {NEAR} AND r.n > 5
+        JOIN s ON s.k = coalesce(r.k + 1, 3) AND s.ts BETWEEN l.ts AND l.ts + INTERVAL 1 SECOND""",
 }  # fmt: skip
 
 
@@ -134,6 +146,13 @@ def test_asof_joins_give_the_oracles_rows(
         assert in_order(braided.sql(spark, text, batches).collect()) == wanted
     frame = braided.sql(spark, text, streams, lateness="20 seconds")
     assert run_all({text: frame}, tmp_path) == {text: certain(wanted)}
+
+
+def test_explain_shows_computed_keys_as_in_the_text(streams: dict[str, DataFrame], spark: SparkSession) -> None:
+    frame = braided.sql(spark, QUERIES["left, by computed keys"], streams)
+    shown = explain_frame(frame)
+    assert "joins on l.UPPER(g) = r.UPPER(g), l.k + 1 = r.k" in shown
+    assert "is computed: upper(g)" in shown
 
 
 def marked(streams: dict[str, DataFrame]) -> dict[str, DataFrame]:

@@ -17,6 +17,7 @@ from braided.operators.stream import Stream
 from braided.storage.progress import Progress, combine, read_progress
 from braided.storage.topic import Topic, create_topic, digest
 from braided.storage.writing import FileTarget, batch_folder
+from braided.time.clocks import MIN_TIME
 
 Tasks = Sequence[tuple[int, Sequence[pa.RecordBatch]]]
 
@@ -81,6 +82,10 @@ class TopicJob:
             for report in self.runtime.reports
             if "progress" in report
         )
+
+    def counts(self) -> bool:
+        """Return whether the clocks of its streams count, so that its topic has progress."""
+        return any(progress.until > MIN_TIME for progress in self.progress().values())
 
     def late(self) -> int:
         """Return how many rows came too late so far."""

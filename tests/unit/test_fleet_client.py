@@ -153,7 +153,7 @@ def _operate(fleet: Any, address: list[str], capsys: pytest.CaptureFixture[str])
 
 
 def _until(condition: Callable[[], bool], what: str) -> None:
-    ends = time.monotonic() + 20
+    ends = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < ends, what
         time.sleep(0.02)

@@ -149,7 +149,10 @@ def test_a_hierarchy_cut_over_two_jobs_gives_the_rows_of_one_query(
 def test_with_a_stream_beside_the_topic_nothing_comes_later_than_in_one_query(
     seed: int, workers: tuple[int, ...], restarts: list[tuple[int, bool]]
 ) -> None:
-    """In one query all detectors wait for the slowest stream; a job waits for its own, so it may be earlier."""
+    """In one query all detectors wait for the slowest stream; a job waits for its own, so it may be earlier.
+
+    Only at the start of the streams it may be later: in one query, a few rows of two streams together make clocks count.
+    """
     random = np.random.default_rng(seed)
     with TemporaryDirectory() as folder:
         cut = Cut(folder, Thirds(), [Texts(), Nexts(), PAIRS], ["b"], "10 us", workers)
@@ -157,7 +160,7 @@ def test_with_a_stream_beside_the_topic_nothing_comes_later_than_in_one_query(
             parts = [rows(random, int(random.integers(0, 25)), 1000 + 12 * batch, 12, 10) for _ in range(2)]
             reads = bool(random.random() < 0.7)
             cut.run(parts, final=batch == BATCHES - 1, reads=reads)
-            if reads:
+            if reads and cut.first.counts():
                 assert not bag(cut.expected) - bag(cut.actual), f"after batch {batch}"
             cut.restart(batch, restarts)
         assert bag(cut.actual) == bag(cut.expected)

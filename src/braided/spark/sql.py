@@ -26,6 +26,7 @@ from braided.spark.catalyst import aggregates, plan_of
 from braided.spark.registry import registry_of
 from braided.spark.run_plan import OptimisedPlan, optimise_plan, run_optimised
 from braided.spark.sessions import refuse_connect
+from braided.spark.sql_computed_keys import ComputedKeys
 from braided.spark.sql_inputs import streams_of_views, with_arguments
 from braided.spark.sql_joins import OPTIONS, JoinPlan, JoinPlanner
 from braided.spark.sql_keys import cast_keys
@@ -350,16 +351,18 @@ class _Query:
         nodes = {alias: node for alias, node in scope.references if alias in scope.sources}
         inputs = {alias: self._input(node, scope.sources[alias]) for alias, node in nodes.items()}
         sources = _sources(nodes, inputs)
+        computed = ComputedKeys(select, inputs, sources, self.matches)
         try:
             cut = cut_select(select, sources, self.matches, self.cap)
         except LeftToSparkError as why:
+            computed.undo()
             self.notes.append(str(why))
             return
         if cut is None:
             return
         self.capped |= bool(cut.capped)
         cast_keys(cut, inputs, sources)
-        spelling = {name.lower(): name for frame in self.frames.values() for name in frame.columns}
+        spelling = {name.lower(): name for frame in self.frames.values() for name in frame.columns} | computed.texts
         joins = JoinPlanner(self.session, self.options, spelling).plan(cut, inputs, sources)
         try:
             grouped = self._with_aggregate(select, cut, sources, joins)

@@ -53,7 +53,7 @@ def hoist_conditions(
         if side is None or compile_predicate(condition, streams, setting)[0] is not None:
             residual.append(condition)
             continue
-        text = _over_names(part, names)
+        text = over_names(part, names)
         if not plan_of(frames[side].selectExpr(text)).is_deterministic:
             residual.append(condition)
             continue
@@ -64,7 +64,9 @@ def hoist_conditions(
     return sides, residual
 
 
-def _over_names(part: exp.Expression, names: Mapping[tuple[str, str], str]) -> str:
+def over_names(part: exp.Expression, names: Mapping[tuple[str, str], str]) -> str:
+    """Return an expression as text over the columns of one DataFrame: `names` has their names, by alias and column."""
+
     def renamed(node: exp.Expression) -> exp.Expression:
         if not isinstance(node, exp.Column):
             return node

@@ -1,0 +1,128 @@
+"""Keys that are computed: a value that a join compares with a value of another stream becomes a column of its stream.
+
+```
+ a LEFT JOIN b ON lower(a.email) = b.email AND <times>
+   ->  (SELECT *, lower(email) AS key FROM a) a LEFT JOIN b ON a.key = b.email AND <times>
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+from sqlglot import exp
+
+from braided.errors import OptionError
+from braided.expressions.conjuncts import conjuncts
+from braided.routing.key_hashes import common_key_type
+from braided.spark.catalyst import plan_of
+from braided.spark.inputs import arrow_schema
+from braided.spark.names import numbered
+from braided.spark.sql_conditions import over_names
+from braided.sqltext.conditions import bound, equality, tables_of
+from braided.sqltext.joins import Source
+from braided.sqltext.kinds import is_plain, kind_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class ComputedKeys:
+    """The equalities of a SELECT that were changed. `texts`: what each new column is, as text."""
+
+    def __init__(
+        self,
+        select: exp.Select,
+        inputs: dict[str, DataFrame],
+        sources: dict[str, Source],
+        matches: Mapping[int, exp.Expression],
+    ) -> None:
+        """Change the conditions of joins, and the inputs that they read; see `cut_select` for `matches`.
+
+        A value of a stream is not computed before the join where an earlier outer join may have made it null. An inner
+        join that has a key keeps its other equalities: a computed column would keep routers from reading files.
+        """
+        self.texts: dict[str, str] = {}
+        self._inputs, self._sources = inputs, sources
+        self._changes: list[tuple[exp.EQ, exp.Expression, exp.Expression]] = []
+        for join, parts, nullable in _conditions(select, sources):
+            alias = join.alias_or_name
+            pairs = [pair for part in parts if (pair := equality(part)) is not None]
+            if not is_plain(join, matches) or not any(alias in (one.table, other.table) for one, other in pairs):
+                for part in parts:
+                    self._change(part, alias, nullable)
+
+    def undo(self) -> None:
+        """Put the values back into the conditions."""
+        for part, left, right in self._changes:
+            part.set("this", left)
+            part.set("expression", right)
+
+    def _change(self, part: exp.Expression, alias: str, nullable: set[str]) -> None:
+        if not isinstance(part, exp.EQ) or part.find(exp.Query) or bound(part, self._is_time) is not None:
+            return
+        sides = [part.left.unnest(), part.right.unnest()]
+        used = [tables_of(side) for side in sides]
+        if any(len(names) != 1 for names in used) or alias not in used[0] | used[1] or used[0] == used[1]:
+            return
+        if not used[0] | used[1] <= {name for name, source in self._sources.items() if source.streaming} - nullable:
+            return
+        texts = [self._text(side) for side in sides]
+        if None in texts:
+            return
+        self._changes.append((part, part.left, part.right))
+        for name, side, text in zip(("this", "expression"), sides, texts, strict=True):
+            part.set(name, side if isinstance(side, exp.Column) else self._column(side, str(text)))
+
+    def _is_time(self, column: exp.Column) -> bool:
+        return column.table in self._sources and self._sources[column.table].is_time(column.name)
+
+    def _text(self, side: exp.Expression) -> str | None:
+        """Return a value as text over its input; None if it cannot be a key that is computed before the join."""
+        alias = tables_of(side).pop()
+        text = over_names(side, {(alias, name.lower()): name for name in self._inputs[alias].columns})
+        try:
+            frame = self._inputs[alias].selectExpr(f"{text} AS value")
+            kind = arrow_schema(frame, alias).field(0).type
+            common_key_type(kind, kind, ("value", "value"))
+        except (PySparkException, OptionError):
+            return None
+        return text if plan_of(frame).is_deterministic else None
+
+    def _column(self, side: exp.Expression, text: str) -> exp.Column:
+        """Add a column to an input, and return it."""
+        alias = tables_of(side).pop()
+        name = numbered("key", [column for frame in self._inputs.values() for column in frame.columns])
+        frame = self._inputs[alias] = self._inputs[alias].selectExpr("*", f"{text} AS {name}")
+        kind = frame.schema[name].dataType.simpleString()
+        self._sources[alias] = replace(self._sources[alias], types={**self._sources[alias].types, name: kind})
+        self.texts[name] = side.transform(_without_table).sql()
+        return exp.column(exp.to_identifier(name), alias)
+
+
+def _without_table(node: exp.Expression) -> exp.Expression:
+    return exp.column(exp.to_identifier(node.name)) if isinstance(node, exp.Column) else node
+
+
+def _conditions(
+    select: exp.Select, sources: Mapping[str, Source]
+) -> Iterator[tuple[exp.Join, list[exp.Expression], set[str]]]:
+    """Yield the join of each stream, with its conditions and the streams that earlier joins may have made null."""
+    start = select.args.get("from_") or select.args.get("from")
+    if start is None:
+        return
+    every = [join for join in select.args.get("joins") or () if join.alias_or_name in sources]
+    joins = [join for join in every if sources[join.alias_or_name].streaming]
+    # Other joins may be evaluated before or after WHERE.
+    where = select.args.get("where") if all(kind_of(join) == "inner" for join in joins) else None
+    filters = conjuncts(where.this) if where is not None else []
+    joined, nullable = {start.this.alias_or_name}, set[str]()
+    for join in joins:
+        alias, how = join.alias_or_name, kind_of(join)
+        yield join, [*conjuncts(join.args.get("on")), *filters], nullable
+        nullable |= joined if how in ("right", "full") else set()
+        joined.add(alias)
+        nullable |= {alias} if how in ("left", "full") else set()
