@@ -82,7 +82,7 @@ def test_a_silence_of_hours_loses_nothing(spark: SparkSession, tmp_path: Path) -
     )
     found = Counter((row[2], row[4]) for row in read_rows(spark, tmp_path / "out"))
     assert found == oracle_pairs(left, right, -100 * SECOND, 100 * SECOND)
-    assert all(stream["late"] == stream["given_up"] == 0 for stream in braided.report(query).to_dict()["streams"])
+    assert all(stream["late"] == stream["discarded"] == 0 for stream in braided.report(query).to_dict()["streams"])
 
 
 def test_equals_the_oracle_and_reports(spark: SparkSession, tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_a_join_learns_its_lateness_and_ignores_a_broken_clock(spark: SparkSessi
     streams = braided.report(query, "learns").to_dict()["streams"]
     assert all(stream["lateness"] > 20 * SECOND for stream in streams)
     assert all(stream["clock"] < START + 400 * SECOND for stream in streams)
-    assert all(stream["quarantined"] + stream["given_up"] > 20 for stream in streams)
+    assert all(stream["quarantined"] + stream["discarded"] > 20 for stream in streams)
     pairs = Counter((row["id"], row["id_right"]) for row in spark.read.parquet(str(tmp_path / "out")).collect())
     expected = _by_duckdb(*tables)
     assert not pairs - expected, "a wrong or double row"

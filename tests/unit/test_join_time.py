@@ -68,7 +68,7 @@ def test_a_gateway_years_off_expires_nothing_and_is_not_kept_for_ever(years: int
     assert max(stored[10:]) < 1.6 * stored[9]
     streams = runtime.report().to_dict()["streams"]
     assert all(abs(stream["clock"] - NOW) < YEAR for stream in streams)
-    assert (sum(stream["quarantined"] + stream["given_up"] for stream in streams) > 0) == (years > 0)
+    assert (sum(stream["quarantined"] + stream["discarded"] for stream in streams) > 0) == (years > 0)
 
 
 def test_a_sparse_stream_loses_nothing_to_the_quarantine() -> None:

@@ -40,7 +40,7 @@ class Stage:
     store: MemoryStore = field(default_factory=MemoryStore)
     known: dict[str, int | str] = field(default_factory=dict)
     late: list[tuple[int, ...]] = field(default_factory=list)
-    given_up: list[tuple[int, ...]] = field(default_factory=list)
+    discarded: list[tuple[int, ...]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -63,7 +63,7 @@ class Stage:
         stage = OrderingStage(self, self.state, Blocks(self.store, 0, self.known), agreed=self.agreed, lead=self.lead)
         aside = stage.take(Work(0, blocks, streams, final=final))
         self.late += [row for side in range(len(sides)) for row in listed(side, aside.late[side].rows)]
-        self.given_up += [row for side in range(len(sides)) for row in listed(side, aside.given_up[side].rows)]
+        self.discarded += [row for side in range(len(sides)) for row in listed(side, aside.discarded[side].rows)]
         for piece in stage.release():
             rows_ = [row for side, rows in enumerate(piece) for row in listed(side, rows.rows)]
             order = merged_order([rows.times("ts") for rows in piece])
@@ -100,7 +100,7 @@ def test_rows_leave_in_event_order_however_they_are_cut(data: st.DataObject, see
                 sides = [[row[1:] for row in part if row[0] == side] for side in (0, 1)]
                 out += list(stage.run(sides))
             out += list(stage.run([[], []], final=True))
-            assert stage.late == stage.given_up == []
+            assert stage.late == stage.discarded == []
             assert not stage.store.blocks
             results.append(out)
     assert results[0] == results[1]
@@ -141,7 +141,7 @@ def test_late_rows_are_put_aside_and_counted(agreed: bool) -> None:
     assert (stage.counts["waiting:0"], stage.counts["quarantined:0"]) == (1, 0)
 
 
-def test_doubted_rows_are_believed_or_given_up() -> None:
+def test_doubted_rows_are_believed_or_discarded() -> None:
     stage = Stage((10,), times=("ts",))
     list(stage.run([[(row, 0, row) for row in range(100)]]))
     ahead = [(2 * HOUR, 1, 1000), (10 * HOUR, 2, 1001)]
@@ -153,31 +153,31 @@ def test_doubted_rows_are_believed_or_given_up() -> None:
         seen += list(stage.run([[(start + row, 0, 2000 + row) for row in range(100)]]))
     assert (0, *ahead[0]) in seen
     assert seen == sorted(seen, key=lambda row: row[1])
-    assert stage.given_up == [(0, *ahead[1])]
-    assert (stage.counts["given_up:0"], stage.counts["quarantined:0"]) == (1, 0)
+    assert stage.discarded == [(0, *ahead[1])]
+    assert (stage.counts["discarded:0"], stage.counts["quarantined:0"]) == (1, 0)
 
 
 def test_a_device_that_is_always_years_ahead_leaves_a_bounded_quarantine() -> None:
-    """Its rows are stored together, yet none is given up much later than its own patience of an hour says."""
+    """Its rows are stored together, yet none is discarded much later than its own patience of an hour says."""
     stage, most = Stage((10,), times=("ts",)), 0
     for batch in range(400):
         start = batch * HOUR // 100
         list(stage.run([[*((start + row, 0, row) for row in range(20)), (10_000 * HOUR, 9, batch)]]))
         most = max(most, stage.counts["quarantined:0"])
     assert 100 <= most <= 120
-    assert stage.given_up == sorted(stage.given_up, key=lambda row: row[3])
-    assert stage.counts["given_up:0"] + stage.counts["quarantined:0"] == 400
+    assert stage.discarded == sorted(stage.discarded, key=lambda row: row[3])
+    assert stage.counts["discarded:0"] + stage.counts["quarantined:0"] == 400
 
 
 def test_a_row_that_was_believed_for_want_of_others_is_doubted_again() -> None:
-    """The clock starts with a row years ahead and is taken back: that row holds up nothing, and is given up in time."""
+    """The clock starts with a row years ahead and is taken back: that row holds up nothing, and is discarded in time."""
     stage = Stage((10,), times=("ts",))
     wrong = (10_000 * HOUR, 9, 9)
     out: list[Any] = list(stage.run([[wrong]]))
     for batch in range(30):
         start = batch * HOUR // 10
         out += list(stage.run([[(start + row, 0, row) for row in range(100)]]))
-    assert stage.given_up == [(0, *wrong)]
+    assert stage.discarded == [(0, *wrong)]
     assert len(out) >= 2900
     assert not any(row[1] == wrong[0] for row in out)
     assert stage.counts["waiting:0"] <= 100

@@ -36,7 +36,7 @@ def chain(story: Story, how: Any) -> tuple[Plan, Plan]:
 
 
 def run(story: Story, how: Any, workers: int) -> tuple[Counter[tuple[int | None, ...]], int, int]:
-    """Run both, batch by batch; return the ids that leave the second, how many are late there, and how many given up."""
+    """Run both, batch by batch; return the ids that leave the second, how many are late there, and how many discarded."""
     plans = chain(story, how)
     runtimes = [LocalRuntime(plan.operator, workers) for plan in plans]
     middle = plans[0].as_stream("the streams").schema
@@ -54,7 +54,7 @@ def run(story: Story, how: Any, workers: int) -> tuple[Counter[tuple[int | None,
         if story.restart:
             for runtime in runtimes:
                 runtime.stores = pickle.loads(pickle.dumps(runtime.stores))
-    return found, late, runtimes[1].report().to_dict()["streams"][0]["given_up"]
+    return found, late, runtimes[1].report().to_dict()["streams"][0]["discarded"]
 
 
 @pytest.mark.parametrize("how", TIME)
@@ -65,9 +65,9 @@ def test_after_a_silence_no_row_is_late_after_an_outer_join(how: str, story: Sto
     side = ("left", "right").index(how)
     met = {pair[side] for pair in pairs}
     alone = [(row, None)[:: 1 - 2 * side] for row in range(len(story.times[side])) if row not in met]
-    found, late, given_up = run(story, how, workers)
+    found, late, discarded = run(story, how, workers)
     assert found == Counter([*pairs, *alone])
-    assert (late, given_up) == (0, 0)
+    assert (late, discarded) == (0, 0)
 
 
 @st.composite

@@ -323,7 +323,7 @@ def test_a_doubted_row_that_a_leap_believes_and_passes_comes_out(how: str) -> No
     assert runtime.reports[0]["last"]["quarantined:left"] == 1
     assert batch({600: 100}, {600: 100}).count(180) == 1
     assert 180 not in batch({601: 10}, {601: 10})
-    assert runtime.reports[0]["total"]["given_up:left"] == 0
+    assert runtime.reports[0]["total"]["discarded:left"] == 0
 
 
 def test_of_doubted_rows_that_came_together_each_is_judged_by_itself() -> None:
@@ -334,7 +334,7 @@ def test_of_doubted_rows_that_came_together_each_is_judged_by_itself() -> None:
     assert runtime.reports[0]["last"]["quarantined:left"] == 2
     batch({60: 70}, {60: 70})
     assert runtime.reports[0]["last"]["quarantined:left"] == 0
-    assert runtime.reports[0]["total"]["given_up:left"] == 1, "by this report the controller takes it for discarded"
+    assert runtime.reports[0]["total"]["discarded:left"] == 1, "by this report the controller takes it for discarded"
 
 
 @pytest.mark.parametrize("how", ["left", "left_anti", "full"])

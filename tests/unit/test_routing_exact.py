@@ -103,30 +103,30 @@ def test_a_pair_meets_in_exactly_one_worker_of_any_grid() -> None:
 
 
 @pytest.mark.parametrize("others", [False, True], ids=["alone", "with another doubted row"])
-def test_a_doubted_row_is_met_or_given_up_whether_its_bucket_moves_or_not(others: bool) -> None:
+def test_a_doubted_row_is_met_or_discarded_whether_its_bucket_moves_or_not(others: bool) -> None:
     """A bucket moves while a row of it waits in quarantine, then another doubted row comes to the same worker."""
     outcomes = [_doubted(others=others, move=move) for move in (False, True)]
     assert outcomes[0] == outcomes[1]
-    pairs, given_up = outcomes[0]
-    assert (pairs == 1) != (given_up > 0), "neither met nor counted"
+    pairs, discarded = outcomes[0]
+    assert (pairs == 1) != (discarded > 0), "neither met nor counted"
 
 
 def _doubted(*, others: bool, move: bool) -> tuple[int, int]:
-    """Return how many pairs the doubted row made, and how many rows were given up."""
+    """Return how many pairs the doubted row made, and how many rows were discarded."""
     minute = 60_000_000
     join = join_operator(SCHEMA, Window(-80 * minute, 0, (0, 0)))
     runtime = LocalRuntime(join, 2)
     buckets = join.hasher.hash([pa.array(range(50))], 50) & np.uint64(BUCKETS - 1)
     far, other, near = [key for key in range(50) if runtime.table.live[int(buckets[key]), 0] == 0][:3]
     expiry = AssignmentExpiry(join.window)
-    found = given_up = number = 0
+    found = discarded = number = 0
 
     def batch(left: Sequence[tuple[int, int]], right: Sequence[tuple[int, int]]) -> None:
-        nonlocal found, given_up, number
+        nonlocal found, discarded, number
         sides = [[{"k": key, "t": time * minute, "id": time} for key, time in rows] for rows in (left, right)]
         for piece in runtime.run_batch([(side, [rows_of(rows)]) for side, rows in enumerate(sides) if rows]):
             found += piece["k"].to_pylist().count(far)
-        given_up += sum(report["last"].get("given_up:right", 0) for report in runtime.reports)
+        discarded += sum(report["last"].get("discarded:right", 0) for report in runtime.reports)
         trusts = [stream["trust"] for stream in runtime.reports[0]["streams"]]
         clocks = tuple(
             stream["clock"] if stream["trust"]["settled"] else None for stream in runtime.reports[0]["streams"]
@@ -157,4 +157,4 @@ def _doubted(*, others: bool, move: bool) -> tuple[int, int]:
     for time in (*range(100, 229, 20), 228):
         batch([(near, time)], [])
     batch([(far, 230)], [])
-    return found, given_up
+    return found, discarded

@@ -81,7 +81,7 @@ def check(story: Story, wanted: set[tuple[int, ...]], streams: list[dict[str, An
     lost = {rows for rows in wanted - set(story.found) if story.is_right(rows)}
     assert not lost
     if not any(off.any() for off in story.wrong):
-        assert [(stream["late"], stream["given_up"]) for stream in streams] == [(0, 0)] * len(streams)
+        assert [(stream["late"], stream["discarded"]) for stream in streams] == [(0, 0)] * len(streams)
 
 
 WRONG = pytest.mark.parametrize("wrong", [0, 2])
@@ -126,7 +126,7 @@ def test_joins_under_one_budget_lose_nothing(wrong: int, data: st.DataObject) ->
         assert not {rows for rows in story.pairs(0, right) - set(pairs) if story.is_right(rows, (0, right))}
         assert set(pairs) <= story.pairs(0, right)
     if not wrong:
-        assert [(stream["late"], stream["given_up"]) for stream in streams] == [(0, 0)] * 3
+        assert [(stream["late"], stream["discarded"]) for stream in streams] == [(0, 0)] * 3
 
 
 def closest(story: Story, direction: str, rights: Times) -> dict[int, int | None]:
@@ -162,7 +162,7 @@ def test_an_as_of_join_loses_nothing(wrong: int, data: st.DataObject, direction:
         if not story.wrong[0][left]:
             assert right in [answers[left] for answers in wanted]
     if not any(off.any() for off in story.wrong):
-        assert [(stream["late"], stream["given_up"]) for stream in streams] == [(0, 0)] * 2
+        assert [(stream["late"], stream["discarded"]) for stream in streams] == [(0, 0)] * 2
 
 
 @WRONG
@@ -181,7 +181,7 @@ def test_order_keeps_the_order(wrong: int, data: st.DataObject, count: int) -> N
     assert right == sorted(right)
     assert len(right) == sum(int((~off).sum()) for off in story.wrong)
     if not wrong:
-        assert [(stream["late"], stream["given_up"]) for stream in streams] == [(0, 0)] * count
+        assert [(stream["late"], stream["discarded"]) for stream in streams] == [(0, 0)] * count
 
 
 class Rerouting(RandomController):
@@ -243,14 +243,14 @@ def test_a_leap_of_the_clock_starts_every_wait_anew() -> None:
         )
         list(runtime.run_batch([(0, [rows]), (1, [rows])]))
         stream: dict[str, Any] = runtime.report().to_dict()["streams"][0]
-        return {name: stream[name] for name in ("clock", "quarantined", "given_up")}
+        return {name: stream[name] for name in ("clock", "quarantined", "discarded")}
 
     assert batch(last + YEAR)["quarantined"] == 1
     after = last + 5 * HOUR
-    assert batch(*range(after, after + 200)) == {"clock": after + 199, "quarantined": 1, "given_up": 0}
+    assert batch(*range(after, after + 200)) == {"clock": after + 199, "quarantined": 1, "discarded": 0}
     # It has gone on for more than a second, but not yet by as many rows as vote; then by both.
-    assert batch(after + 3 * SECOND) == {"clock": after + 3 * SECOND, "quarantined": 1, "given_up": 0}
-    assert batch(*[after + 4 * SECOND] * VOTERS) == {"clock": after + 4 * SECOND, "quarantined": 0, "given_up": 1}
+    assert batch(after + 3 * SECOND) == {"clock": after + 3 * SECOND, "quarantined": 1, "discarded": 0}
+    assert batch(*[after + 4 * SECOND] * VOTERS) == {"clock": after + 4 * SECOND, "quarantined": 0, "discarded": 1}
 
 
 @pytest.mark.parametrize("memory", [None, MUCH])
@@ -262,7 +262,7 @@ def test_rows_are_believed_before_anybody_asks_whether_to_give_them_up(memory: i
     story.arrivals = [np.arange(202), np.where(np.arange(202) == 201, 300, np.arange(202))]
     story.times[1] = np.where(np.arange(202) == 100, NOW, times)
     streams = story.run(LocalRuntime(join_of(story, memory)), waits=memory is not None)
-    assert [stream["given_up"] for stream in streams] == [0, 0]
+    assert [stream["discarded"] for stream in streams] == [0, 0]
     assert {(100, 201), (201, 201)} <= set(story.found)
 
 
@@ -298,7 +298,7 @@ def test_the_first_row_of_a_stream_may_be_the_wrong_one() -> None:
     streams = story.run(LocalRuntime(join_of(story)), waits=False)
     check(story, story.pairs(), streams)
     assert len(story.found) == len(story.pairs())
-    assert [stream["quarantined"] + stream["given_up"] for stream in streams] == [1, 1]
+    assert [stream["quarantined"] + stream["discarded"] for stream in streams] == [1, 1]
 
 
 def test_one_wrong_row_of_a_sparse_stream_takes_its_clock_nowhere() -> None:

@@ -52,7 +52,7 @@ class KeylessRows:
         doubted = max(leaving, int(np.searchsorted(times, quarantine.limit, side="right")))
         heads = [head for head, _ in self._waiting.heads(horizon, final=final)]
         for run in list(self._waiting.runs):
-            if run.waiting and quarantine.judge(side, run.first, run.since, patience) == "given up":
+            if run.waiting and quarantine.judge(side, run.first, run.since, patience) == "discarded":
                 heads.append(self._waiting.take(run))
         for head in (*heads, rows.slice(0, leaving)):
             if len(head):

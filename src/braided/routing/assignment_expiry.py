@@ -90,9 +90,9 @@ class AssignmentExpiry:
             self._ends[version] = now
         self._last = (batch, version, clocks, now)
         if ahead is not None:
-            self._ends = {passed: self._without_given_up(end, ahead) for passed, end in self._ends.items()}
+            self._ends = {passed: self._without_discarded(end, ahead) for passed, end in self._ends.items()}
 
-    def _without_given_up(self, ends: list[_End], now: Sequence[Ahead]) -> list[_End]:
+    def _without_discarded(self, ends: list[_End], now: Sequence[Ahead]) -> list[_End]:
         """Bound rows by the limit of trusted times if the rows beyond it have been discarded."""
         limit = max(seen.limit for seen in now)
         out = []

@@ -56,7 +56,7 @@ class Aside(NamedTuple):
     """The rows of each stream that a batch puts aside: rows that came too late, and rows that were discarded."""
 
     late: list[Rows]
-    given_up: list[Rows]
+    discarded: list[Rows]
 
 
 def jump_and_lateness(clocks: Sequence[StreamClock], side: int) -> int:
@@ -110,7 +110,7 @@ class OrderingStage:
         )
         self._fresh: list[list[tuple[Rows, Times]]] = [[] for _ in sides]
         self._most_late: list[int] = old["most_late"]
-        self._counts = {name: [0 for _ in sides] for name in ("late", "late_us", "given_up")}
+        self._counts = {name: [0 for _ in sides] for name in ("late", "late_us", "discarded")}
 
     def take(self, work: Work, missed: Sequence[int] | None = None) -> Aside:
         """Take a batch: move the clocks, and classify its rows and the rows in quarantine.
@@ -134,26 +134,26 @@ class OrderingStage:
             first = int(np.searchsorted(times, earliest))
             end = max(first, int(np.searchsorted(times, rule.limit, side="right")))
             self._fresh[side] = [(rows.slice(first, end), times[first:end])]
-            believed_late, given_up = self._quarantine(side, rule, earliest, rows.slice(end))
+            believed_late, discarded = self._quarantine(side, rule, earliest, rows.slice(end))
             aside.late.append(together([rows.slice(0, first), *believed_late], schema))
-            aside.given_up.append(together(given_up, schema))
+            aside.discarded.append(together(discarded, schema))
             # Only the primary copy of a row is counted.
             primary = [block.rows.slice(0, block.rows.num_rows - block.copies) for block in blocks if block.stored]
-            self._tally(side, earliest, [*map(Rows, primary), *believed_late], given_up)
+            self._tally(side, earliest, [*map(Rows, primary), *believed_late], discarded)
         self._batch += 1
         return aside
 
     def _quarantine(self, side: int, rule: Quarantine, earliest: int, doubted: Rows) -> tuple[list[Rows], list[Rows]]:
         """Put doubted rows into quarantine, and let believed rows wait; return late rows and discarded rows."""
-        apart, late, given_up = self._apart[side], [], []
+        apart, late, discarded = self._apart[side], [], []
         patience = self._patience(self.clocks, side)
         for run in list(apart.runs):
             verdict = rule.judge(side, run.first, run.since, patience)
             if verdict == "doubted":
                 continue
             rows = apart.take(run)
-            if verdict == "given up":
-                given_up.append(rows)
+            if verdict == "discarded":
+                discarded.append(rows)
                 continue
             times = rows.times(self._times[side])
             stop = int(np.searchsorted(times, rule.limit, side="right"))
@@ -166,7 +166,7 @@ class OrderingStage:
             apart.store(rows, StreamProgress())
         apart.store(doubted, rule.since(side))
         apart.tidy(lambda since: rule.same(side, since, patience))
-        return late, given_up
+        return late, discarded
 
     def release(self) -> Iterator[list[Rows]]:
         """Yield the rows that leave, in order for each stream, piece by piece; store the rows that still wait."""
@@ -184,9 +184,9 @@ class OrderingStage:
         for waiting in self._waiting:
             waiting.tidy()
 
-    def _tally(self, side: int, earliest: int, seen: Sequence[Rows], given_up: Sequence[Rows]) -> None:
+    def _tally(self, side: int, earliest: int, seen: Sequence[Rows], discarded: Sequence[Rows]) -> None:
         """Count late rows and how late they are, and discarded rows."""
-        self._counts["given_up"][side] += sum(map(len, given_up))
+        self._counts["discarded"][side] += sum(map(len, discarded))
         for rows in seen:
             times = rows.times(self._times[side])
             late = times[times < earliest]

@@ -97,7 +97,7 @@ class Report:
                     f"{stream.get('null_times', 0):,}",
                     f"{stream.get('null_keys', 0):,}",
                     f"{stream.get('quarantined', 0):,}",
-                    f"{stream.get('given_up', 0):,}",
+                    f"{stream.get('discarded', 0):,}",
                     _clock(stream.get("clock")),
                     show_duration(stream.get("lateness", 0)),
                 )
@@ -158,7 +158,7 @@ def _stream(side: int, label: str, known: Json, reports: list[Json]) -> Json:
     if f"late_us:{label}" in (totals[0] if totals else {}):
         by = sum(total[f"late_us:{label}"] for total in totals)
         stream |= {"late_by_mean": by // max(1, late), "late_by_most": max(t[f"most_late:{label}"] for t in totals)}
-    for name in ("lost", "waiting", "quarantined", "given_up"):
+    for name in ("lost", "waiting", "quarantined", "discarded"):
         if totals and f"{name}:{label}" in totals[0]:
             stream[name] = sum(total[f"{name}:{label}"] for total in totals)
     return stream

@@ -35,7 +35,7 @@ VOTERS = 64
 # Rows are stored and discarded together if they came while the stream advanced by this part of their patience.
 _PARTS = 8
 
-Verdict = Literal["believed", "doubted", "given up"]
+Verdict = Literal["believed", "doubted", "discarded"]
 
 
 class StreamProgress(NamedTuple):
@@ -83,7 +83,7 @@ class Quarantine:
         """Return the verdict on rows in quarantine, by their first time; rows up to the limit are believed."""
         if first <= self.limit:
             return "believed"
-        return "given up" if self._progress[side].on_for(since, patience) else "doubted"
+        return "discarded" if self._progress[side].on_for(since, patience) else "doubted"
 
     def same(self, side: int, since: StreamProgress, patience: int) -> bool:
         """Whether rows with that mark and rows that are put into quarantine now may be stored together.

@@ -93,7 +93,7 @@ _OF_STREAMS = {
     "null_times": ("braided_null_time_rows_total", 1.0),
     "null_keys": ("braided_null_key_rows_total", 1.0),
     "quarantined": ("braided_quarantined_rows", 1.0),
-    "given_up": ("braided_discarded_rows_total", 1.0),
+    "discarded": ("braided_discarded_rows_total", 1.0),
     "waiting": ("braided_waiting_rows", 1.0),
     "clock": ("braided_clock_seconds", _MICROS),
     "lateness": ("braided_lateness_seconds", _MICROS),

@@ -83,5 +83,5 @@ def test_poison_in_every_column_type(spark: SparkSession, tmp_path: Path) -> Non
     assert found.count() > 300
     left = braided.report(query).to_dict()["streams"][0]
     assert left["null_times"] == 1
-    assert left["quarantined"] + left["given_up"] == 1
+    assert left["quarantined"] + left["discarded"] == 1
     assert left["late"] == 1

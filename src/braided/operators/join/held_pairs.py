@@ -99,7 +99,7 @@ class HeldPairs:
             limit = self._limits[side]
             pieces = [head.rows for head, _ in waiting.heads(clamp(limit + 1), final=limit == MAX_TIME) if len(head)]
             for run in list(waiting.runs):
-                if run.waiting and self._quarantine.judge(side, run.first, run.since, patience) == "given up":
+                if run.waiting and self._quarantine.judge(side, run.first, run.since, patience) == "discarded":
                     pieces.append(waiting.take(run).rows)
             for piece in pieces:
                 yield from self._past(side, piece)

@@ -125,7 +125,7 @@ class JoinState:
         self._quarantine = Quarantine(self.streams)
         self.expired = [MIN_TIME for _ in join.inputs]
         """The latest time of the rows of each stream that have expired and are no longer there."""
-        self._given_up = [0 for _ in join.inputs]
+        self._discarded = [0 for _ in join.inputs]
         self._settled: dict[int, tuple[Settled, int]] = {}
         """For each loaded run, which rows are settled, and how many were settled before this batch."""
 
@@ -212,7 +212,7 @@ class JoinState:
         return {
             **{f"late:{label}": rows for label, rows in zip(labels, late, strict=True)},
             **{f"lost:{label}": rows for label, rows in zip(labels, lost or (), strict=lost is not None)},
-            **{f"given_up:{label}": rows for label, rows in zip(labels, self._given_up, strict=True)},
+            **{f"discarded:{label}": rows for label, rows in zip(labels, self._discarded, strict=True)},
         }
 
     def runs_for(self, probe: Run, side: int) -> Iterator[Run]:
@@ -273,8 +273,8 @@ class JoinState:
         mark, arrived = now, list(new)
         for since, infos in self.apart[side]:
             verdict = rule.judge(side, min(info.first_time for info in infos), since, patience)
-            if verdict == "given up":
-                self._given_up[side] += sum(info.rows for info in infos)
+            if verdict == "discarded":
+                self._discarded[side] += sum(info.rows for info in infos)
             elif doubted and rule.same(side, since, patience):
                 mark = min(mark, since)
                 arrived += [self.load(side, info) for info in infos]
@@ -294,8 +294,8 @@ class JoinState:
                 if not ahead.any():
                     continue
                 # Others of their group may be trusted: the controller assumes that each row is judged by itself.
-                if rule.judge(side, limit + 1, since, patience) == "given up":
-                    self._given_up[side] += int(np.count_nonzero(ahead))
+                if rule.judge(side, limit + 1, since, patience) == "discarded":
+                    self._discarded[side] += int(np.count_nonzero(ahead))
                 else:
                     apart.append((since, self.write(together.take(np.flatnonzero(ahead)))))
         self.apart[side] = apart

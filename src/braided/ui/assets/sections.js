@@ -170,7 +170,7 @@ function time(place, model) {
     lines(place, model, streams.map((stream, at) => [stream.name, (batch) => streamAt(model, batch, at)?.late]), { height: 150 });
   }
   place.append(table(`Streams after batch ${model.at.batch}`, ["stream", "lateness", "rows", "late", "lost pairs", "waiting", "quarantined", "discarded", "clock"],
-    model.part.streams.map((stream) => [stream.name, duration(stream.lateness), ...["rows", "late", "lost", "waiting", "quarantined", "given_up"].map((name) => (stream[name] === undefined ? "-" : count(stream[name]))), moment(stream.clock)])));
+    model.part.streams.map((stream) => [stream.name, duration(stream.lateness), ...["rows", "late", "lost", "waiting", "quarantined", "discarded"].map((name) => (stream[name] === undefined ? "-" : count(stream[name]))), moment(stream.clock)])));
   const detectors = model.part.query.detectors ?? [];
   if (detectors.length) {
     place.append(html("h3", {}, "Detectors: how much earlier than its trigger an event may be (D)"));
