@@ -144,7 +144,7 @@ MUTATIONS = (
         ("tests/unit/test_silences.py",),
     ),
     Mutation(
-        "rows are given up before anybody asks whether their time has come",
+        "rows are discarded before anybody asks whether their time has come",
         "time/quarantine.py",
         "if first <= self.limit:",
         "if first <= self.limit and not self._gone[side].on_for(since, patience):",
@@ -696,8 +696,8 @@ MUTATIONS = (
     Mutation(
         "homes: doubted rows are judged by the first of them",
         "operators/join/stored.py",
-        'if rule.judge(side, limit + 1, since, patience) == "given up":',
-        'if rule.judge(side, limit, since, patience) == "given up":',
+        'if rule.judge(side, limit + 1, since, patience) == "discarded":',
+        'if rule.judge(side, limit, since, patience) == "discarded":',
         ("tests/unit/test_outer_join.py", "-k", "doubted"),
     ),
     Mutation(
