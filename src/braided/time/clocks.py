@@ -8,7 +8,7 @@
 ```
 
 Precondition: all times are int64 microseconds. If a clock moves back, because it started with a wrong row, the
-horizons move back too; expired rows do not come back.
+horizons of an inner join move back too; expired rows do not come back. Those of other joins stay (`JoinState`).
 """
 
 from __future__ import annotations

@@ -48,9 +48,8 @@ def test_two_drivers_on_one_checkpoint(root: Path, direct: bool) -> None:
             ends = [one.process.wait(), other.process.wait()]
             words = one.said() + other.said()
     assert any(ends), "both went on to the end"
-    assert any(said in words for said in ("CONCURRENT_STREAM_LOG_UPDATE", "has taken the topic", "another writer")), (
-        words[-3000:]
-    )
+    # Spark has several messages: "Multiple streaming jobs detected for ...", "Multiple streaming queries are ...".
+    assert any(said in words for said in ("Multiple streaming", "another writer")), words[-3000:]
     assert Driver(root).result() == expected(root)
 
 

@@ -32,7 +32,7 @@ SHARES = (15, 17, 12, 6)
 FILES = 160
 SEED = 1
 # What Spark says of its own parts that died, or of a driver that still runs. None is of state or blocks.
-NOT_OURS = ("CONCURRENT_STREAM_LOG_UPDATE", "another writer", "has taken the topic", "Job aborted")
+NOT_OURS = ("Multiple streaming", "another writer", "Job aborted")
 EAGER = {
     "spark.speculation": "true",
     "spark.speculation.interval": "20ms",
