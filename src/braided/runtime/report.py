@@ -36,8 +36,8 @@ class Report:
     a hierarchy, it has ``detectors``: for each of them its ``events``, the events that came too ``late`` for it, those
     ``waiting`` for it, its ``delay`` (D, with a history if it is learned), and ``behind``, how long after the streams'
     horizon it gets events. A worker's ``share`` is its rows and results in the last batch divided by the mean of all
-    workers. ``state_reads`` counts the blocks of state that it read; ``cached_reads`` of these came from the cache of
-    its host, which are fewer if Spark moved it to another executor.
+    workers. ``state_reads`` counts the blocks of state that it read; ``cached_reads`` of these did not
+    have to be read and verified again, which are fewer if Spark moved it to another executor.
     """
 
     query: Json

@@ -61,16 +61,6 @@ def assert_no_file_is_left(root: Path) -> None:
     assert {path.name for path in Path(topic.data).rglob("*.parquet")} == {Path(name).name for name in topic.files()}
 
 
-def test_state_stays_with_its_executors_and_reads_are_served_from_their_caches(
-    cluster: LocalCluster, root: Path
-) -> None:
-    assert Driver(root, spark=spark(cluster)).result() == expected(root)
-    workers = json.loads((root / "report.json").read_text())["workers"]
-    reads, cached = (sum(worker["total"][name] for worker in workers) for name in ("state_reads", "cached_reads"))
-    assert reads > 30
-    assert cached / reads > 0.7, f"{cached} of {reads} reads"
-
-
 @pytest.mark.parametrize("how", ["plain", "control", "direct"])
 def test_executors_are_killed(cluster: LocalCluster, root: Path, how: str) -> None:
     rng = random.Random(f"32 {how}")
