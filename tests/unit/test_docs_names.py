@@ -11,6 +11,7 @@ import pytest
 
 import braided
 from braided import BraidedError, errors
+from braided.runtime.router import FORMAT
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "braided"
@@ -43,6 +44,18 @@ def test_the_walk_names_what_is_in_its_files() -> None:
         if found is None or not re.search(rf"^\s*(?:def|class) {last}\b|^{last} = ", found.read_text(), re.MULTILINE):
             missing.append((name, path))
     assert missing == []
+
+
+def test_settings_and_variables_are_listed() -> None:
+    text = "".join(path.read_text() for path in SOURCE.rglob("*.py"))
+    used = set(re.findall(r"\bBRAIDED_[A-Z_]+\b|\bspark\.braided\.[a-z]+(?:\.[a-z]+)*", text)) - {"spark.braided.run"}
+    assert len(used) > 6
+    page = (ROOT / "docs" / "reference" / "api.md").read_text()
+    assert [name for name in sorted(used) if f"`{name}`" not in page] == []
+
+
+def test_the_state_format_is_named() -> None:
+    assert f"writes state format {FORMAT}." in (ROOT / "docs" / "how-to" / "runbook.md").read_text()
 
 
 def test_errors_that_pages_name_are_exported() -> None:
