@@ -59,6 +59,9 @@ QUERIES = {
     "left, by computed keys": """
         SELECT l.ts AS at, l.k, r.k AS rk, l.g, r.g AS rg FROM l LEFT JOIN r ON upper(l.g) = upper(r.g) AND l.k + 1 = r.k
         AND r.ts BETWEEN l.ts - INTERVAL 1 SECOND AND l.ts + INTERVAL 2 SECONDS AND l.n < r.n + 10""",
+    "left, by seconds that are compared before the times": f"""
+        SELECT l.ts AS at, l.n, r.n AS m FROM l LEFT JOIN r
+        ON l.k = r.k AND date_trunc('SECOND', l.ts) = date_trunc('SECOND', r.ts) AND {NEAR}""",
     "NOT EXISTS, by a computed key and a column": """
         SELECT l.ts AS at, l.k, l.n FROM l WHERE NOT EXISTS (SELECT 1 FROM r WHERE r.k - 1 = l.k
         AND r.ts BETWEEN l.ts AND l.ts + INTERVAL 1 SECOND)""",

@@ -210,3 +210,24 @@ BAD = {
 def test_what_is_refused_says_where_and_what_to_write(text: str) -> None:
     with pytest.raises(OptionError, match=BAD[text]):
         cut_of(f"SELECT a.k FROM {text}")
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_an_equality_of_times_is_a_key_if_other_times_have_bounds(
+    marked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(TYPES, "day", "timestamp")
+    equal, near = "a.ts = b.ts", "b.day BETWEEN a.day AND a.day + INTERVAL 1 DAY"
+    for condition in (f"{equal} AND {near}", f"{near} AND {equal}"):
+        cut, _ = cut_of(f"SELECT a.x FROM a JOIN b ON {condition}", frozenset({"ts"}) if marked else frozenset())
+        (step,) = cut.steps
+        # A watermark decides which columns are the times of the streams.
+        assert [time.name for time in step.times] == (["ts", "ts"] if marked else ["day", "day"])
+        assert [(one.name, other.name) for one, other in step.keys] == ([] if marked else [("ts", "ts")])
+
+
+def test_a_computed_column_is_no_time() -> None:
+    source = Source(
+        "a", exp.to_table("a"), {"ts": "timestamp", "key0": "timestamp"}, True, computed=frozenset({"key0"})
+    )
+    assert (source.is_time("ts"), source.is_time("key0")) == (True, False)

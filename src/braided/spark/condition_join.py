@@ -151,8 +151,8 @@ class _Analysis:
         bounds = [(part, each) for part in between if (each := bound(part, self._is_time)) is not None]
         caps = Caps(of_all=self.cap)
         one_sided = [each.sql(dialect=Braided) for each, _ in bounds]
-        bounds += capped(bounds, "r", caps, lambda column: column.name in self.sources[column.table].marked)
-        times = two_sided(bounds, "r")
+        bounds += capped(bounds, "r", caps, self._is_marked)
+        times = two_sided(bounds, "r", self._is_marked)
         if times is None:
             raise OptionError(self._unbounded(one_sided))
         chosen = [(part, each) for part, each in bounds if ties(each) == {time.sql() for time in times}]
@@ -175,6 +175,9 @@ class _Analysis:
 
     def _is_time(self, column: exp.Column) -> bool:
         return self.sources[column.table].is_time(column.name)
+
+    def _is_marked(self, column: exp.Column) -> bool:
+        return column.name in self.sources[column.table].marked
 
     def _key(self, part: exp.Expression) -> tuple[exp.Column, exp.Column] | None:
         """Return the columns of a key: those that are compared, or new ones for values computed from each side."""

@@ -98,7 +98,9 @@ class ComputedKeys:
         name = numbered("key", [column for frame in self._inputs.values() for column in frame.columns])
         frame = self._inputs[alias] = self._inputs[alias].selectExpr("*", f"{text} AS {name}")
         kind = frame.schema[name].dataType.simpleString()
-        self._sources[alias] = replace(self._sources[alias], types={**self._sources[alias].types, name: kind})
+        source = self._sources[alias]
+        types, computed = {**source.types, name: kind}, source.computed | {name}
+        self._sources[alias] = replace(source, types=types, computed=computed)
         self.texts[name] = side.transform(_without_table).sql()
         return exp.column(exp.to_identifier(name), alias)
 

@@ -74,7 +74,7 @@ def capped(
     Hints or watermarks decide which two times these are: columns with a watermark are marked. There is no other way to
     distinguish the time of a stream from another time such as `expires`.
     """
-    if not bounds or two_sided(bounds, alias) is not None:
+    if not bounds or two_sided(bounds, alias, is_marked) is not None:
         return []
     concerned = [both for both in bounds if {alias, both[1].plus.table, both[1].minus.table} & set(caps.lengths)]
     if not concerned and caps.of_all is not None:

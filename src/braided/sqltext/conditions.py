@@ -103,9 +103,18 @@ def ties(bound_: Bound) -> set[str]:
     return {bound_.plus.sql(), bound_.minus.sql()}
 
 
-def two_sided(bounds: Sequence[tuple[exp.Expression, Bound]], alias: str) -> tuple[exp.Column, exp.Column] | None:
-    """Return the first pair of times, of a left stream and of `alias`, with bounds on both sides."""
-    for _, each in bounds:
+def two_sided(
+    bounds: Sequence[tuple[exp.Expression, Bound]], alias: str, is_marked: Callable[[exp.Column], bool]
+) -> tuple[exp.Column, exp.Column] | None:
+    """Return the first pair of times, of a left stream and of `alias`, with bounds on both sides.
+
+    Columns with a watermark (`is_marked`) come first. An equality comes last, since it can also be a key.
+    """
+
+    def rank(known: tuple[exp.Expression, Bound]) -> tuple[bool, bool]:
+        return not (is_marked(known[1].plus) and is_marked(known[1].minus)), known[1].op is exp.EQ
+
+    for _, each in sorted(bounds, key=rank):
         same = [other for _, other in bounds if ties(other) == ties(each)]
         right, left = (each.plus, each.minus) if each.plus.table == alias else (each.minus, each.plus)
         if _has_both(same, alias):

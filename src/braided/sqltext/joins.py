@@ -29,10 +29,12 @@ class Source:
     streaming: bool
     marked: frozenset[str] = frozenset()
     """The columns with a watermark."""
+    computed: frozenset[str] = frozenset()
+    """The columns that were added for keys; none of them is an event time."""
 
     def is_time(self, name: str) -> bool:
-        """Whether a column is a timestamp."""
-        return self.types.get(name) in ("timestamp", "timestamp_ntz")
+        """Whether a column is a timestamp of the stream itself."""
+        return name not in self.computed and self.types.get(name) in ("timestamp", "timestamp_ntz")
 
 
 @dataclass(frozen=True)
@@ -94,9 +96,12 @@ def find_step(
     def is_time(column: exp.Column) -> bool:
         return sources[column.table].is_time(column.name)
 
+    def is_marked(column: exp.Column) -> bool:
+        return column.name in sources[column.table].marked
+
     bounds = [(part, each) for part in parts if (each := bound(part, is_time)) is not None and alias in tables_of(part)]
-    bounds += capped(bounds, alias, caps, lambda column: column.name in sources[column.table].marked)
-    times = two_sided(bounds, alias)
+    bounds += capped(bounds, alias, caps, is_marked)
+    times = two_sided(bounds, alias, is_marked)
     if times is None:
         return None
     chosen = [(part, each) for part, each in bounds if ties(each) == {times[0].sql(), times[1].sql()}]
