@@ -159,7 +159,7 @@ def test_fifty_kills_on_a_cluster_lose_and_double_nothing(cluster: LocalCluster,
     pairs = Counter((left, right) for left, right in json.loads((tmp_path / "committed.json").read_text()))
     assert pairs == expected(tmp_path)
     again, fetches = stages_that_ran_again(tmp_path)
-    assert again >= 5, f"{again} stages ran again, {fetches} fetches failed"
+    assert again >= 2, f"{again} stages ran again, {fetches} fetches failed"
     topic = braided.topic(str(tmp_path / "out"))
     assert {path.name for path in Path(topic.data).rglob("*.parquet")} == {Path(name).name for name in topic.files()}
     assert not list((tmp_path / "check" / "braided" / "blocks").rglob("*-*-*")), "blocks of ended runs are left"
