@@ -220,7 +220,7 @@ def test_settings_that_a_catalog_lacks_are_named(tmp_path: Path) -> None:
         sink.prepare(ROWS, Layout())
     sink = open_sink(NAME, _catalog(tmp_path))
     sink.prepare(pa.schema([("s", pa.struct([("a", pa.int64())]))]), Layout())
-    with pytest.raises(TableError, match="column 's' is struct<a: string> in the rows, struct<a: long> in the table"):
+    with pytest.raises(TableError, match="column 's' is struct<a: string> in the rows, but struct<a: long> in the table"):
         sink.prepare(pa.schema([("s", pa.struct([("a", pa.string())]))]), Layout())
 
 
@@ -259,7 +259,7 @@ def test_columns_that_come_and_go(tmp_path: Path) -> None:
     found = _table(tmp_path).scan().to_arrow().sort_by("k")
     assert found.to_pydict() == {"k": [1, 2, 3], "s": ["s1", "s2", "s3"], "w": [None, 0.5, None]}
     for rows, message in (
-        (pa.schema([("k", pa.int32())]), "column 'k' is int in the rows, long in the table; cast it"),
+        (pa.schema([("k", pa.int32())]), "column 'k' is int in the rows, but long in the table; cast it"),
         (pa.schema([("k", pa.duration("us"))]), "column 'k': Iceberg has no type for duration"),
     ):
         with pytest.raises(TableError, match=message):

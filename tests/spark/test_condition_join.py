@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from support.streams import file_stream
 
 import braided
+from braided.spark.catalyst import plan_of
 
 NEAR = "a.ts BETWEEN c.ts - INTERVAL 1 SECOND AND c.ts + INTERVAL 2 SECONDS"
 Streams = tuple[DataFrame, DataFrame]
@@ -73,6 +74,25 @@ def test_columns_are_found_by_the_dataframes_they_come_from_and_by_aliases(strea
     assert (
         braided.join(calls, alerts, listed).columns == braided.join(calls, alerts, on=listed).columns == joined.columns
     )
+
+
+def test_fields_of_structs_are_read_in_conditions(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = "st struct<a:int,b:struct<c:int,d:struct<e:int>>>, ts timestamp"
+    calls, alerts = (file_stream(spark, tmp_path / name, schema).alias(name) for name in "ca")
+    condition = F.expr(f"c.st.a = a.st.b.c AND c.st.b.d.e = a.st.a AND a.st.b.d.e > 0 AND {NEAR}")
+    for how in ("inner", "left"):
+        joined = braided.join(calls, alerts, condition, how)
+        assert joined.schema.simpleString() == calls.join(alerts, condition, how).schema.simpleString()
+        braided.explain(joined)
+        assert "joins on key0 = key0, key1 = key1" in capsys.readouterr().out
+
+
+def test_conditions_of_one_stream_protect_the_values_of_a_key(streams: Streams) -> None:
+    condition = F.expr(f"c.Cell <> '' AND CAST(c.Cell AS INT) = a.n AND {NEAR}")
+    assert "CASE WHEN NOT (cell" in plan_of(braided.join(*streams, condition, "left")).text
+    assert "CASE WHEN" not in plan_of(braided.join(*streams, condition)).text
 
 
 def test_columns_may_be_called_select_and_not(spark: SparkSession, tmp_path: Path) -> None:

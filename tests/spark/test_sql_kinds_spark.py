@@ -158,6 +158,53 @@ def test_explain_shows_computed_keys_as_in_the_text(streams: dict[str, DataFrame
     assert "is computed: upper(g)" in shown
 
 
+NUMBER = "CAST(concat(r.k, CASE WHEN r.g = 'g1' THEN 'x' ELSE '' END) AS INT)"
+WITHIN = "r.ts BETWEEN l.ts - INTERVAL 1 SECOND AND l.ts + INTERVAL 2 SECONDS"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"SELECT l.n, r.n AS m FROM l LEFT JOIN r ON r.g <> 'g1' AND {NUMBER} = l.k AND {WITHIN}",
+        f"SELECT l.n, r.n AS m FROM l LEFT JOIN r ON {NEAR} AND r.g <> 'g1' AND {NUMBER} > 3",
+        f"SELECT l.n FROM l WHERE NOT EXISTS (SELECT 1 FROM r WHERE r.g <> 'g1' AND {NUMBER} = l.k AND {WITHIN})",
+        f"SELECT l.n, r.n AS m FROM l JOIN r ON r.g <> 'g1' AND {NUMBER} = l.k AND {WITHIN}",
+    ],
+)
+def test_conditions_of_one_stream_protect_values_that_are_computed_before_the_join(
+    spark: SparkSession, tables: tuple[Path, dict[str, pa.Table]], text: str
+) -> None:
+    from pyspark.errors import NumberFormatException
+
+    batches = {name: spark.read.parquet(str(tables[0] / name)) for name in "lr"}
+    for name, frame in batches.items():
+        frame.createOrReplaceTempView(name)
+    with pytest.raises(NumberFormatException, match="CAST_INVALID_INPUT"):
+        spark.sql(f"SELECT {NUMBER} FROM r").collect()
+    wanted = sorted(map(str, spark.sql(text).collect()))
+    assert len(wanted) > 10
+    with tables_as_streams():
+        assert sorted(map(str, braided.sql(spark, text, batches).collect())) == wanted
+
+
+def test_an_equality_with_another_table_leaves_a_computed_key_its_place(
+    streams: dict[str, DataFrame], labels: pa.Table, spark: SparkSession
+) -> None:
+    text = f"SELECT l.k, t.label FROM l, r, t WHERE lower(l.g) = lower(r.g) AND t.k = r.k AND {WITHIN}"
+    assert "joins on l.LOWER(g) = r.LOWER(g)" in explain_frame(braided.sql(spark, text, streams))
+
+
+@pytest.mark.parametrize("kind", ["LEFT SEMI", "LEFT ANTI", "LEFT"])
+def test_fields_of_structs_are_keys_of_every_join(
+    streams: dict[str, DataFrame], spark: SparkSession, kind: str
+) -> None:
+    nested = {
+        name: frame.selectExpr("ts", "struct(k, struct(n AS m) AS inner) AS st") for name, frame in streams.items()
+    }
+    text = f"SELECT l.ts FROM l {kind} JOIN r ON l.st.k = r.st.k AND r.st.inner.m = l.st.inner.m AND {WITHIN}"
+    assert "joins on l.st.k = r.st.k, " in explain_frame(braided.sql(spark, text, nested))
+
+
 def marked(streams: dict[str, DataFrame]) -> dict[str, DataFrame]:
     return {name: frame.withWatermark("ts", "3 seconds") for name, frame in streams.items()}
 

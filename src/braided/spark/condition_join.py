@@ -34,10 +34,12 @@ from braided.spark.names import numbered, quoted
 from braided.spark.nested_keys import flat_key
 from braided.spark.run_plan import optimise_plan, run_optimised
 from braided.spark.sessions import refuse_connect
+from braided.spark.sql_conditions import is_stable
 from braided.spark.sql_joins import JoinPlanner
 from braided.spark.watermark import WATERMARK
 from braided.sqltext.caps import Caps, capped, check_caps, parse_cap
-from braided.sqltext.conditions import bound, tables_of, ties, two_sided
+from braided.sqltext.conditions import bound, guarded, tables_of, ties, two_sided
+from braided.sqltext.fields import fields_as_dots
 from braided.sqltext.joins import Cut, Source, Step
 
 if TYPE_CHECKING:
@@ -112,7 +114,7 @@ def _condition(join: PlanNode, inputs: Mapping[str, DataFrame], how: str) -> exp
         raise OptionError(problem) from error
     if again.condition_over(_numbers(again, inputs)) != text:
         raise OptionError(problem)
-    return tree
+    return fields_as_dots(tree, _SIDES)
 
 
 def _numbers(join: PlanNode, inputs: Mapping[str, DataFrame]) -> dict[int, tuple[str, str]]:
@@ -161,10 +163,11 @@ class _Analysis:
         taken = {id(part) for part, each in chosen if not each.assumed}
         keys: list[tuple[exp.Column, exp.Column]] = []
         rest: list[exp.Expression] = []
+        guards = {side: [part for part in between if tables_of(part) == {side}] for side in _SIDES}
         for part in between:
             if id(part) in taken:
                 continue
-            key = self._key(part)
+            key = self._key(part, guards)
             if key is None:
                 rest.append(part)
             else:
@@ -179,7 +182,9 @@ class _Analysis:
     def _is_marked(self, column: exp.Column) -> bool:
         return column.name in self.sources[column.table].marked
 
-    def _key(self, part: exp.Expression) -> tuple[exp.Column, exp.Column] | None:
+    def _key(
+        self, part: exp.Expression, guards: Mapping[str, Sequence[exp.Expression]]
+    ) -> tuple[exp.Column, exp.Column] | None:
         """Return the columns of a key: those that are compared, or new ones for values computed from each side."""
         if not isinstance(part, exp.EQ):
             return None
@@ -188,19 +193,17 @@ class _Analysis:
             sides.reverse()
         if [sorted(tables_of(side)) for side in sides] != [["l"], ["r"]]:
             return None
-        left, right = (self._key_column(side, name) for side, name in zip(sides, _SIDES, strict=True))
+        left, right = (self._key_column(side, name, guards[name]) for side, name in zip(sides, _SIDES, strict=True))
         return left, right
 
-    def _key_column(self, value: exp.Expression, side: str) -> exp.Column:
+    def _key_column(self, value: exp.Expression, side: str, guards: Sequence[exp.Expression]) -> exp.Column:
         """Return the column of a key; in joins with nulls a copy, since the result's own column is not a key then."""
-        own = value.copy()
-        for column in [own] if isinstance(own, exp.Column) else list(own.find_all(exp.Column)):
-            column.set("table", None)
-        text = own.sql(dialect=Braided)
+        text = _over_one_input(value)
         flat = flat_key(text, self.inputs[side].select(F.expr(text)).schema[0].dataType)
-        if isinstance(value, exp.Column) and self.kind == "inner" and flat is None:
-            return value
-        return self._computed(flat or text, side)
+        if isinstance(value, exp.Column):
+            return value if self.kind == "inner" and flat is None else self._computed(flat or text, side)
+        others = [other for other in map(_over_one_input, guards) if is_stable(self.inputs[side], other)]
+        return self._computed(guarded(flat or text, others), side)
 
     def _computed(self, text: str, side: str) -> exp.Column:
         """Return a new column of an input."""
@@ -221,6 +224,14 @@ class _Analysis:
             f"would be kept for ever; add a cap to the condition, such as {other} BETWEEN {one} - INTERVAL 1 HOUR "
             f"AND {one} + INTERVAL 1 HOUR" + (", or cap='1 hour'" if bounds else "")
         )
+
+
+def _over_one_input(value: exp.Expression) -> str:
+    """Return an expression over the columns of one input as text."""
+    own = value.copy()
+    for column in list(own.find_all(exp.Column)):
+        column.set("table", None)
+    return str(own.sql(dialect=Braided))
 
 
 def _source(side: str, frame: DataFrame) -> Source:

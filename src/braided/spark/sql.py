@@ -37,6 +37,7 @@ from braided.sqltext.asof import AsofClause, place_matches, take_asof
 from braided.sqltext.caps import parse_cap
 from braided.sqltext.conditions import position
 from braided.sqltext.cut import cut_select, own_columns
+from braided.sqltext.fields import fields_as_dots
 from braided.sqltext.fold import fold
 from braided.sqltext.joins import Cut, LeftToSparkError, Source
 from braided.sqltext.shape import shape, without_distinct
@@ -309,6 +310,7 @@ class _Query:
                 schemas[table.name] = {name.lower(): "string" for name in frame.columns}
         shared = any(join.args.get("using") or join.method == "NATURAL" for join in self.tree.find_all(exp.Join))
         self.tree = qualify(self.tree, schema=schemas, dialect=Braided, validate_qualify_columns=False)
+        self.tree = fields_as_dots(self.tree)
         if shared:
             keep_shared(self.tree)
         # Unread streams are not built: a match may have been their only reader.

@@ -21,8 +21,8 @@ from braided.routing.key_hashes import common_key_type
 from braided.spark.catalyst import plan_of
 from braided.spark.inputs import arrow_schema
 from braided.spark.names import numbered
-from braided.spark.sql_conditions import over_names
-from braided.sqltext.conditions import bound, equality, tables_of
+from braided.spark.sql_conditions import is_stable, over_names
+from braided.sqltext.conditions import bound, equality, guarded, tables_of
 from braided.sqltext.joins import Source
 from braided.sqltext.kinds import is_plain, kind_of
 
@@ -48,10 +48,16 @@ class ComputedKeys:
         self.texts: dict[str, str] = {}
         self._inputs, self._sources = inputs, sources
         self._changes: list[tuple[exp.EQ, exp.Expression, exp.Expression]] = []
-        for join, parts, nullable in _conditions(select, sources):
-            alias = join.alias_or_name
-            pairs = [pair for part in parts if (pair := equality(part)) is not None]
-            if not is_plain(join, matches) or not any(alias in (one.table, other.table) for one, other in pairs):
+        self._guards: list[exp.Expression] = []
+        """The conditions of a join that read one stream. Where one does not hold, the key is null: nothing matches."""
+        for join, parts, joined, nullable in _conditions(select, sources):
+            alias, plain = join.alias_or_name, is_plain(join, matches)
+            pairs = [tables_of(part) for part in parts if equality(part) is not None]
+            if not plain or not any(alias in pair and pair <= joined for pair in pairs):
+                # Conditions of an inner join are filters before it.
+                self._guards = (
+                    [] if plain else [each for each in parts if len(tables_of(each)) == 1 and not each.find(exp.Query)]
+                )
                 for part in parts:
                     self._change(part, alias, nullable)
 
@@ -83,14 +89,18 @@ class ComputedKeys:
     def _text(self, side: exp.Expression) -> str | None:
         """Return a value as text over its input; None if it cannot be a key that is computed before the join."""
         alias = tables_of(side).pop()
-        text = over_names(side, {(alias, name.lower()): name for name in self._inputs[alias].columns})
+        names = {(alias, name.lower()): name for name in self._inputs[alias].columns}
+        text = over_names(side, names)
         try:
             frame = self._inputs[alias].selectExpr(f"{text} AS value")
             kind = arrow_schema(frame, alias).field(0).type
             common_key_type(kind, kind, ("value", "value"))
         except (PySparkException, OptionError):
             return None
-        return text if plan_of(frame).is_deterministic else None
+        if not plan_of(frame).is_deterministic:
+            return None
+        guards = [over_names(guard, names) for guard in self._guards if tables_of(guard) == {alias}]
+        return guarded(text, [guard for guard in guards if is_stable(self._inputs[alias], guard)])
 
     def _column(self, side: exp.Expression, text: str) -> exp.Column:
         """Add a column to an input, and return it."""
@@ -101,18 +111,27 @@ class ComputedKeys:
         source = self._sources[alias]
         types, computed = {**source.types, name: kind}, source.computed | {name}
         self._sources[alias] = replace(source, types=types, computed=computed)
-        self.texts[name] = side.transform(_without_table).sql()
+        self.texts[name] = _shown(side)
         return exp.column(exp.to_identifier(name), alias)
 
 
-def _without_table(node: exp.Expression) -> exp.Expression:
-    return exp.column(exp.to_identifier(node.name)) if isinstance(node, exp.Column) else node
+def _shown(value: exp.Expression) -> str:
+    """Return a value of one stream as text for people."""
+    shown = value.copy()
+    for column in list(shown.find_all(exp.Column)):
+        column.set("table", None)
+    for identifier in shown.find_all(exp.Identifier):
+        identifier.set("quoted", not exp.SAFE_IDENTIFIER_RE.match(identifier.name))
+    return str(shown.sql())
 
 
 def _conditions(
     select: exp.Select, sources: Mapping[str, Source]
-) -> Iterator[tuple[exp.Join, list[exp.Expression], set[str]]]:
-    """Yield the join of each stream, with its conditions and the streams that earlier joins may have made null."""
+) -> Iterator[tuple[exp.Join, list[exp.Expression], set[str], set[str]]]:
+    """Yield the join of each stream, with its conditions.
+
+    Also the streams joined so far, with its own, and those of them that earlier joins may have made null.
+    """
     start = select.args.get("from_") or select.args.get("from")
     if start is None:
         return
@@ -124,7 +143,7 @@ def _conditions(
     joined, nullable = {start.this.alias_or_name}, set[str]()
     for join in joins:
         alias, how = join.alias_or_name, kind_of(join)
-        yield join, [*conjuncts(join.args.get("on")), *filters], nullable
+        yield join, [*conjuncts(join.args.get("on")), *filters], joined | {alias}, nullable
         nullable |= joined if how in ("right", "full") else set()
         joined.add(alias)
         nullable |= {alias} if how in ("left", "full") else set()

@@ -22,7 +22,7 @@ from braided.spark.analysis import SparkAnalysis
 from braided.spark.catalyst import plan_of
 from braided.spark.inputs import stream_of
 from braided.spark.names import numbered, quoted
-from braided.sqltext.conditions import tables_of
+from braided.sqltext.conditions import guarded, tables_of
 from braided.sqltext.joins import Step
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def hoist_conditions(
     `conditions` are the parts over l. and r. columns. Parts that are not deterministic are left unchanged.
     """
     residual = []
-    for part, condition in zip(parts, conditions, strict=True):
+    for number, (part, condition) in enumerate(zip(parts, conditions, strict=True)):
         analyses = [SparkAnalysis(plan.sources) for plan in sides]
         frames = [analysis.frame(plan.root) for analysis, plan in zip(analyses, sides, strict=True)]
         streams = (stream_of(frames[0], "left"), stream_of(frames[1], "right"))
@@ -54,14 +54,21 @@ def hoist_conditions(
             residual.append(condition)
             continue
         text = over_names(part, names)
-        if not plan_of(frames[side].selectExpr(text)).is_deterministic:
+        if not is_stable(frames[side], text):
             residual.append(condition)
             continue
+        before = [over_names(other, names) for other in parts[:number] if tables_of(other) and tables_of(other) <= used]
+        text = guarded(text, [other for other in before if is_stable(frames[side], other)])
         name = numbered("on", frames[0].columns + frames[1].columns)
         changed = sides[side].then(partial(Project, expressions=("*", f"{text} AS {quoted(name)}")))
         sides = (changed, sides[1]) if side == 0 else (sides[0], changed)
         residual.append(f"{'lr'[side]}.{quoted(name)}")
     return sides, residual
+
+
+def is_stable(frame: DataFrame, text: str) -> bool:
+    """Whether an expression over the columns of a DataFrame has the same value whenever it is computed."""
+    return plan_of(frame.selectExpr(text)).is_deterministic
 
 
 def over_names(part: exp.Expression, names: Mapping[tuple[str, str], str]) -> str:

@@ -45,6 +45,17 @@ def tables_of(condition: exp.Expression) -> set[str]:
     return {column.table for column in condition.find_all(exp.Column)}
 
 
+def guarded(value: str, guards: Sequence[str]) -> str:
+    """Return a value that is null, and not computed, in rows for which not all conditions hold.
+
+    `r.kind = 'num' AND CAST(r.txt AS INT) = l.k` must not cast the texts of other kinds, which would be an error.
+
+    >>> guarded("CAST(txt AS INT)", ["kind = 'num'"])
+    "CASE WHEN (kind = 'num') THEN CAST(txt AS INT) END"
+    """
+    return f"CASE WHEN {' AND '.join(f'({each})' for each in guards)} THEN {value} END" if guards else value
+
+
 def equality(condition: exp.Expression) -> tuple[exp.Column, exp.Column] | None:
     """Return the two columns of different inputs that must be equal by a condition; None for other conditions."""
     if not isinstance(condition, exp.EQ):
