@@ -220,7 +220,9 @@ def test_settings_that_a_catalog_lacks_are_named(tmp_path: Path) -> None:
         sink.prepare(ROWS, Layout())
     sink = open_sink(NAME, _catalog(tmp_path))
     sink.prepare(pa.schema([("s", pa.struct([("a", pa.int64())]))]), Layout())
-    with pytest.raises(TableError, match="column 's' is struct<a: string> in the rows, but struct<a: long> in the table"):
+    with pytest.raises(
+        TableError, match="column 's' is struct<a: string> in the rows, but struct<a: long> in the table"
+    ):
         sink.prepare(pa.schema([("s", pa.struct([("a", pa.string())]))]), Layout())
 
 

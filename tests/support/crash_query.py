@@ -65,8 +65,9 @@ def _places(spark: SparkSession) -> list[str]:
 def main(root: Path) -> None:
     """Process what is there, one file a side and batch.
 
-    With a folder `control`, under ever new routings, with a folder `home` with the tables in the checkpoint; with a folder `direct`, files are read and written directly; with a folder `deployed`, the query is one of
-    several stages with topics between them.
+    With a folder `control`, under ever new routings; with a folder `home` too, with the tables in the checkpoint. With a
+    folder `direct`, files are read and written directly; with a folder `deployed`, the query is one of several stages
+    with topics between them.
     """
     given = json.loads((root / "options.json").read_text()) if (root / "options.json").exists() else {}
     control: str | bool = (root / "home").exists()
