@@ -187,6 +187,30 @@ def test_conditions_of_one_stream_protect_values_that_are_computed_before_the_jo
         assert sorted(map(str, braided.sql(spark, text, batches).collect())) == wanted
 
 
+@pytest.mark.parametrize(
+    ("how", "condition"),
+    [
+        ("FULL", "l.k + 1 = ceil(r.x * 2)"),
+        ("RIGHT", "CAST(l.k AS DECIMAL(9, 2)) = r.k + 1"),
+        ("LEFT", "array(l.k, 1) = array(r.k, 1)"),
+        ("LEFT ANTI", "struct(l.k, l.g) = struct(r.k, upper(lower(r.g)))"),
+        ("INNER", "l.g COLLATE UTF8_LCASE = upper(r.g)"),
+    ],
+)
+def test_computed_keys_of_every_type_give_sparks_rows(
+    spark: SparkSession, tables: tuple[Path, dict[str, pa.Table]], how: str, condition: str
+) -> None:
+    batches = {name: spark.read.parquet(str(tables[0] / name)) for name in "lr"}
+    for name, frame in batches.items():
+        frame.createOrReplaceTempView(name)
+    columns = "l.n, l.ts" if how == "LEFT ANTI" else "l.n, l.ts, r.n AS m, r.ts AS seen"
+    text = f"SELECT {columns} FROM l {how} JOIN r ON {condition} AND {WITHIN}"
+    wanted = sorted(map(str, spark.sql(text).collect()))
+    assert len(wanted) > 10
+    with tables_as_streams():
+        assert sorted(map(str, braided.sql(spark, text, batches).collect())) == wanted
+
+
 def test_an_equality_with_another_table_leaves_a_computed_key_its_place(
     streams: dict[str, DataFrame], labels: pa.Table, spark: SparkSession
 ) -> None:

@@ -8,23 +8,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
+from pyspark.sql import types as T
 from sqlglot import exp
 
 from braided.errors import OptionError
 from braided.expressions.conjuncts import conjuncts
 from braided.routing.key_hashes import common_key_type
-from braided.spark.catalyst import plan_of
+from braided.spark.catalyst import compared_types, plan_of
 from braided.spark.inputs import arrow_schema
 from braided.spark.names import numbered
+from braided.spark.nested_keys import flat_key
 from braided.spark.sql_conditions import is_stable, over_names
 from braided.sqltext.conditions import bound, equality, guarded, tables_of
 from braided.sqltext.joins import Source
 from braided.sqltext.kinds import is_plain, kind_of
+from braided.typing import How
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -59,7 +62,7 @@ class ComputedKeys:
                     [] if plain else [each for each in parts if len(tables_of(each)) == 1 and not each.find(exp.Query)]
                 )
                 for part in parts:
-                    self._change(part, alias, nullable)
+                    self._change(part, join, nullable)
 
     def undo(self) -> None:
         """Put the values back into the conditions."""
@@ -67,40 +70,75 @@ class ComputedKeys:
             part.set("this", left)
             part.set("expression", right)
 
-    def _change(self, part: exp.Expression, alias: str, nullable: set[str]) -> None:
+    def _change(self, part: exp.Expression, join: exp.Join, nullable: set[str]) -> None:
         if not isinstance(part, exp.EQ) or part.find(exp.Query) or bound(part, self._is_time) is not None:
             return
-        sides = [part.left.unnest(), part.right.unnest()]
+        sides, alias = [part.left.unnest(), part.right.unnest()], join.alias_or_name
         used = [tables_of(side) for side in sides]
         if any(len(names) != 1 for names in used) or alias not in used[0] | used[1] or used[0] == used[1]:
             return
         if not used[0] | used[1] <= {name for name, source in self._sources.items() if source.streaming} - nullable:
             return
-        texts = [self._text(side) for side in sides]
-        if None in texts:
+        texts = None if equality(part) is not None else self._texts(sides, kind_of(join))
+        if texts is None:
             return
         self._changes.append((part, part.left, part.right))
         for name, side, text in zip(("this", "expression"), sides, texts, strict=True):
-            part.set(name, side if isinstance(side, exp.Column) else self._column(side, str(text)))
+            part.set(name, side if text is None else self._column(side, text))
 
     def _is_time(self, column: exp.Column) -> bool:
         return column.table in self._sources and self._sources[column.table].is_time(column.name)
 
-    def _text(self, side: exp.Expression) -> str | None:
-        """Return a value as text over its input; None if it cannot be a key that is computed before the join."""
-        alias = tables_of(side).pop()
-        names = {(alias, name.lower()): name for name in self._inputs[alias].columns}
-        text = over_names(side, names)
+    def _texts(self, sides: Sequence[exp.Expression], how: How) -> list[str | None] | None:
+        """Return both values as texts over their inputs, with None for a column that is a key as it is.
+
+        None for values that cannot be keys that are computed before the join.
+        """
+        values, kinds = [], []
+        for side in sides:
+            text = self._over_input(side)
+            try:
+                frame = self._input(side).selectExpr(text)
+            except PySparkException:
+                return None
+            if not plan_of(frame).is_deterministic or _is_collated(frame.schema[0].dataType):
+                return None
+            values.append(text)
+            kinds.append(frame.schema[0].dataType.simpleString())
+        wanted = kinds
+        if kinds[0] != kinds[1]:
+            wanted = list(compared_types(self._input(sides[0]).sparkSession, *kinds))
+        texts: list[str | None] = []
+        for side, value, kind, other in zip(sides, values, kinds, wanted, strict=True):
+            text = value if kind == other else f"CAST({value} AS {other})"
+            flat = flat_key(text, self._input(side).selectExpr(text).schema[0].dataType)
+            if not self._is_key(side, flat or text):
+                return None
+            # Columns of different types are cast later, if they have to be. RIGHT and FULL JOIN need equal types.
+            stays = isinstance(side, exp.Column) and flat is None and (kind == other or how not in ("right", "full"))
+            texts.append(None if stays else guarded(flat or text, self._guards_of(side)))
+        return texts
+
+    def _input(self, side: exp.Expression) -> DataFrame:
+        return self._inputs[next(iter(tables_of(side)))]
+
+    def _over_input(self, part: exp.Expression) -> str:
+        """Return an expression over one stream as text."""
+        [alias] = tables_of(part)
+        return over_names(part, {(alias, name.lower()): name for name in self._inputs[alias].columns})
+
+    def _guards_of(self, side: exp.Expression) -> list[str]:
+        guards = [self._over_input(guard) for guard in self._guards if tables_of(guard) == tables_of(side)]
+        return [guard for guard in guards if is_stable(self._input(side), guard)]
+
+    def _is_key(self, side: exp.Expression, text: str) -> bool:
+        """Whether values of this type can be keys."""
         try:
-            frame = self._inputs[alias].selectExpr(f"{text} AS value")
-            kind = arrow_schema(frame, alias).field(0).type
-            common_key_type(kind, kind, ("value", "value"))
-        except (PySparkException, OptionError):
-            return None
-        if not plan_of(frame).is_deterministic:
-            return None
-        guards = [over_names(guard, names) for guard in self._guards if tables_of(guard) == {alias}]
-        return guarded(text, [guard for guard in guards if is_stable(self._inputs[alias], guard)])
+            kind = arrow_schema(self._input(side).selectExpr(text), "key").field(0).type
+            common_key_type(kind, kind, ("key", "key"))
+        except OptionError:
+            return False
+        return True
 
     def _column(self, side: exp.Expression, text: str) -> exp.Column:
         """Add a column to an input, and return it."""
@@ -113,6 +151,10 @@ class ComputedKeys:
         self._sources[alias] = replace(source, types=types, computed=computed)
         self.texts[name] = _shown(side)
         return exp.column(exp.to_identifier(name), alias)
+
+
+def _is_collated(kind: T.DataType) -> bool:
+    return isinstance(kind, T.StringType) and kind != T.StringType()
 
 
 def _shown(value: exp.Expression) -> str:
