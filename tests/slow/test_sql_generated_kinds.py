@@ -42,11 +42,25 @@ def _one(draw: random.Random, alias: str) -> str:
     ])  # fmt: skip
 
 
-def _pair(draw: random.Random, one: str, other: str) -> str:
-    """Return the condition of a join: bounds, keys, and perhaps more on either side or on both."""
+def _computed(draw: random.Random, one: str, other: str) -> str:
+    """Return an equality of values of which one at least is computed."""
+    return draw.choice([
+        f"{one}.k + 1 = {other}.k", f"{one}.k = coalesce({other}.k, 3)", f"upper({one}.g) = upper({other}.g)",
+        f"{one}.k - 2 = {other}.n", f"date_trunc('second', {one}.ts) = date_trunc('second', {other}.ts)",
+        f"coalesce({one}.g, 'g1') = coalesce({other}.g, 'g2')", f"abs({other}.n) = abs({one}.n - 1)",
+    ])  # fmt: skip
+
+
+def _pair(draw: random.Random, one: str, other: str, *, first: bool = False) -> str:
+    """Return the condition of a join: bounds, keys, and perhaps more on either side or on both.
+
+    Only the `first` join has computed keys: an earlier outer join may make a value null, which is no key then.
+    """
     low, high = draw.choice([(0, 2), (-1, 1), (-2, 0), (1, 3)])
     keys = draw.choice([["k"], ["k"], ["g"], ["k", "g"], ["x"]])
     parts = [f"{one}.{key} = {other}.{key}" for key in keys]
+    if first and draw.random() < 0.4:
+        parts = [_computed(draw, one, other)]
     parts += [f"{other}.ts >= {one}.ts + INTERVAL '{low}' SECOND", f"{other}.ts <= {one}.ts + INTERVAL '{high}' SECOND"]
     parts += draw.choice([[], [], [_one(draw, one)], [_one(draw, other)], [_one(draw, one), _one(draw, other)]])
     parts += draw.choice([[], [], [f"{one}.n < {other}.n"], [f"({one}.x > {other}.x + 1 OR {one}.n = {other}.n)"]])
@@ -64,7 +78,7 @@ def _query(seed: int) -> str:
         source = draw.choice(
             [f"{table} {alias}", f"(SELECT k, g, ts, n + 1 AS n, x FROM {table} WHERE n < 15) {alias}"]
         )
-        text += f" {kind} {source} ON {_pair(draw, draw.choice(seen), alias)}"
+        text += f" {kind} {source} ON {_pair(draw, draw.choice(seen), alias, first=alias == 'b')}"
         if "SEMI" not in kind and "ANTI" not in kind:
             seen.append(alias)
     where = [_one(draw, draw.choice(seen)) for _ in range(draw.choice([0, 0, 1, 2]))]
