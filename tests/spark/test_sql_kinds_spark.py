@@ -211,11 +211,14 @@ def test_computed_keys_of_every_type_give_sparks_rows(
         assert sorted(map(str, braided.sql(spark, text, batches).collect())) == wanted
 
 
-def test_an_equality_with_another_table_leaves_a_computed_key_its_place(
+def test_an_equality_of_times_or_with_a_table_leaves_a_computed_key_its_place(
     streams: dict[str, DataFrame], labels: pa.Table, spark: SparkSession
 ) -> None:
-    text = f"SELECT l.k, t.label FROM l, r, t WHERE lower(l.g) = lower(r.g) AND t.k = r.k AND {WITHIN}"
-    assert "joins on l.LOWER(g) = r.LOWER(g)" in explain_frame(braided.sql(spark, text, streams))
+    for text in (
+        f"SELECT l.k, t.label FROM l, r, t WHERE lower(l.g) = lower(r.g) AND t.k = r.k AND {WITHIN}",
+        "SELECT l.k FROM l, r WHERE lower(l.g) = lower(r.g) AND l.ts = r.ts",
+    ):
+        assert "joins on l.LOWER(g) = r.LOWER(g)" in explain_frame(braided.sql(spark, text, streams))
 
 
 @pytest.mark.parametrize("kind", ["LEFT SEMI", "LEFT ANTI", "LEFT"])

@@ -55,7 +55,8 @@ class ComputedKeys:
         """The conditions of a join that read one stream. Where one does not hold, the key is null: nothing matches."""
         for join, parts, joined, nullable in _conditions(select, sources):
             alias, plain = join.alias_or_name, is_plain(join, matches)
-            pairs = [tables_of(part) for part in parts if equality(part) is not None]
+            equal = [part for part in parts if equality(part) is not None and bound(part, self._is_time) is None]
+            pairs = [tables_of(part) for part in equal]
             if not plain or not any(alias in pair and pair <= joined for pair in pairs):
                 # Conditions of an inner join are filters before it.
                 self._guards = (
