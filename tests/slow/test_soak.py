@@ -102,8 +102,10 @@ def _values(text: str, name: str) -> list[float]:
 
 @pytest.fixture
 def peers(tmp_path: Path) -> Iterator[SparkPeers]:
-    # Spark keeps the files of 100 batches in a checkpoint; with ten of them the files are level sooner.
-    more = ("--metrics", "0", "--conf", "spark.sql.streaming.minBatchesToRetain=10")
+    # Spark keeps the files of 100 batches in a checkpoint, and the log of a folder that it reads for ten minutes. With
+    # less the files are level sooner.
+    settings = ("minBatchesToRetain=10", "fileSource.log.cleanupDelay=10s")
+    more = ("--metrics", "0", *(word for each in settings for word in ("--conf", f"spark.sql.streaming.{each}")))
     made = SparkPeers(tmp_path, more=more)
     try:
         made.start("north")
