@@ -6,6 +6,7 @@ lists the folder of a source again for each batch.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -18,6 +19,7 @@ from statistics import mean
 
 import duckdb
 import psutil
+import pyarrow.parquet as pq
 import pytest
 from support.fleet_processes import JOIN, SparkPeers, Streams, rows_of, until
 
@@ -28,8 +30,10 @@ pytestmark = pytest.mark.spark
 
 SECONDS = float(os.environ.get("BRAIDED_SOAK", "900"))
 PERIOD = 5.0
-READ = 60.0
-"""Seconds after which a file of the input has been read."""
+ROWS = 500
+"""Calls in a file."""
+STAY = 240
+"""Files of the input that stay after the last one that has results: those of a minute."""
 EVEN = """
 name = "even"
 operator = "filter.even"
@@ -61,9 +65,9 @@ class Watch(threading.Thread):
     def run(self) -> None:
         while not self._ended.wait(PERIOD):
             for kind, processes in self._kinds().items():
-                self._add(f"{kind} bytes", sum(process.memory_full_info().pss for process in processes))
-                self._add(f"{kind} threads", sum(process.num_threads() for process in processes))
-                self._add(f"{kind} descriptors", sum(process.num_fds() for process in processes))
+                used = [_used(process) for process in processes]
+                for name, values in zip(("bytes", "threads", "descriptors"), zip(*used, strict=True), strict=False):
+                    self._add(f"{kind} {name}", sum(values))
             for folder in ("storage", "control", "checkpoints", "tmp"):
                 self._add(f"{folder} files", sum(len(names) for _, _, names in os.walk(self._root / folder)))
             began = time.monotonic()
@@ -83,16 +87,29 @@ class Watch(threading.Thread):
         self.figures[name].append(value)
 
     def _kinds(self) -> dict[str, list[psutil.Process]]:
-        children = self._process.children(recursive=True)
-        jvms = [child for child in children if child.name() == "java"]
-        return {"driver": [self._process], "jvm": jvms, "workers": [child for child in children if child not in jvms]}
+        jvms, workers = [], []
+        for child in self._process.children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                (jvms if child.name() == "java" else workers).append(child)
+        return {"driver": [self._process], "jvm": jvms, "workers": workers}
 
     def _move_away(self) -> None:
+        """Move files away that have surely been read, also while the job is behind."""
+        results = pq.read_table(Topic(str(self._root / "hits")).files()[-1], columns=["id"])["id"]
+        last = max(results.to_pylist(), default=0) // ROWS
         for name in ("calls", "alerts"):
             (self._root / "read" / name).mkdir(parents=True, exist_ok=True)
             for path in (self._root / name).glob("*.parquet"):
-                if path.stat().st_mtime < time.time() - READ:
+                if int(path.stem) < last - STAY:
                     path.rename(self._root / "read" / name / path.name)
+
+
+def _used(process: psutil.Process) -> tuple[int, int, int]:
+    """Return the bytes, threads and descriptors of a process; nothing if it has just ended."""
+    try:
+        return process.memory_full_info().pss, process.num_threads(), process.num_fds()
+    except psutil.NoSuchProcess:
+        return 0, 0, 0
 
 
 def _values(text: str, name: str) -> list[float]:
@@ -115,7 +132,7 @@ def peers(tmp_path: Path) -> Iterator[SparkPeers]:
 
 
 def test_a_peer_that_runs_on_stays_level(peers: SparkPeers, tmp_path: Path) -> None:
-    streams = Streams(tmp_path, 500)
+    streams = Streams(tmp_path, ROWS)
     streams.start()
     for name, text in {"hits": JOIN, "even": EVEN}.items():
         (tmp_path / f"{name}.toml").write_text(text.format(tmp_path))
