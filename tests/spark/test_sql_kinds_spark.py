@@ -165,26 +165,28 @@ WITHIN = "r.ts BETWEEN l.ts - INTERVAL 1 SECOND AND l.ts + INTERVAL 2 SECONDS"
 @pytest.mark.parametrize(
     "text",
     [
-        f"SELECT l.n, r.n AS m FROM l LEFT JOIN r ON r.g <> 'g1' AND {NUMBER} = l.k AND {WITHIN}",
-        f"SELECT l.n, r.n AS m FROM l LEFT JOIN r ON {NEAR} AND r.g <> 'g1' AND {NUMBER} > 3",
-        f"SELECT l.n FROM l WHERE NOT EXISTS (SELECT 1 FROM r WHERE r.g <> 'g1' AND {NUMBER} = l.k AND {WITHIN})",
-        f"SELECT l.n, r.n AS m FROM l JOIN r ON r.g <> 'g1' AND {NUMBER} = l.k AND {WITHIN}",
+        f"SELECT l.ts AS at, l.n, r.n AS m FROM l LEFT JOIN r ON r.g <> 'g1' AND {NUMBER} = l.k AND {WITHIN}",
+        f"SELECT l.ts AS at, l.n, r.n AS m FROM l LEFT JOIN r ON {NEAR} AND r.g <> 'g1' AND {NUMBER} > 3",
+        f"SELECT l.ts AS at, l.n FROM l WHERE NOT EXISTS (SELECT 1 FROM r WHERE r.g <> 'g1' AND {NUMBER} = l.k AND {WITHIN})",
+        f"SELECT l.ts AS at, l.n, r.n AS m FROM l JOIN r ON r.g <> 'g1' AND {NUMBER} = l.k AND {WITHIN}",
     ],
 )
 def test_conditions_of_one_stream_protect_values_that_are_computed_before_the_join(
-    spark: SparkSession, tables: tuple[Path, dict[str, pa.Table]], text: str
+    spark: SparkSession,
+    tables: tuple[Path, dict[str, pa.Table]],
+    streams: dict[str, DataFrame],
+    tmp_path: Path,
+    text: str,
 ) -> None:
     from pyspark.errors import NumberFormatException
 
-    batches = {name: spark.read.parquet(str(tables[0] / name)) for name in "lr"}
-    for name, frame in batches.items():
-        frame.createOrReplaceTempView(name)
+    for name in "lr":
+        spark.read.parquet(str(tables[0] / name)).createOrReplaceTempView(name)
     with pytest.raises(NumberFormatException, match="CAST_INVALID_INPUT"):
         spark.sql(f"SELECT {NUMBER} FROM r").collect()
-    wanted = sorted(map(str, spark.sql(text).collect()))
+    wanted = certain(in_order(spark.sql(text).collect()))
     assert len(wanted) > 10
-    with tables_as_streams():
-        assert sorted(map(str, braided.sql(spark, text, batches).collect())) == wanted
+    assert run_all({text: braided.sql(spark, text, streams, lateness="20 seconds")}, tmp_path) == {text: wanted}
 
 
 @pytest.mark.parametrize(
