@@ -131,9 +131,12 @@ def test_a_batch_that_runs_again_repeats_itself_to_the_byte(case: Case) -> None:
 @pytest.mark.long
 def test_another_process_leaves_the_same_bytes_behind() -> None:
     """Hashes of Python's own, and all else that processes differ in, have no part in what is sent, stored or given."""
-    script = "import json, sys; sys.path[:0] = json.loads(sys.argv[1]); import test_contract as t; print(json.dumps(t.traces()))"
+    script = (
+        "import json, sys; sys.path[:0] = json.loads(sys.argv[1]); import support.profiles as p; "
+        "p.settings.load_profile(sys.argv[2]); import test_contract as t; print(json.dumps(t.traces()))"
+    )
     paths = json.dumps([str(folder) for folder in Path(__file__).parents[:2]])
-    command = [sys.executable, "-c", script, paths]
+    command = [sys.executable, "-c", script, paths, settings.get_current_profile_name()]
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert json.loads(done.stdout) == traces()

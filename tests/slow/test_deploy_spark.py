@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,3 +100,18 @@ def test_stages_run_together_and_one_that_fails_stops_all(spark: SparkSession, t
         braided.deploy(query.df, topics=tmp_path / "b")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="query: has no step; add one"):
         braided.deploy(query, topics=tmp_path / "b")
+
+
+def test_a_stage_that_reads_a_join_from_a_topic_has_no_fixed_lateness(spark: SparkSession, tmp_path: Path) -> None:
+    """In one query the result of a join has the lateness of its streams; a topic of it has a horizon instead."""
+    write_closing(tmp_path, seed=3, files=2, rows=50, make=make)
+    calls, alerts = (
+        braided.stream(file_stream(spark, tmp_path / name, DDL), time="ts", lateness="4 seconds")
+        for name in ("calls", "alerts")
+    )
+    joined = calls.join(alerts, on="k", within="2 seconds").select("k", "ts", "v")
+    for given, is_refused in (({}, True), ({"lateness": ("0 seconds", "4 seconds")}, False)):
+        last = joined.join(alerts, on="k", within="1 second", **given)
+        query = last.aggregate(by="k", window="10 seconds", n="count(*)")
+        with pytest.raises(OptionError, match="needs a fixed lateness") if is_refused else nullcontext():
+            braided.deploy(query, topics=tmp_path / "app", strategy="operator", processors=6)

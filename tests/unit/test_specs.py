@@ -149,12 +149,25 @@ def test_what_an_operator_hands_on_travels_in_the_plan() -> None:
     plan = build(first, streams(first))
     result = plan.as_stream("left")
     assert result.schema.names == ["k", "t", "v", "t_right", "v_right"]
-    assert result.marks_of("t") == TimeMarks(delay=25_000_000, watermark_delay=15_000_000)
+    assert result.marks_of("t") == TimeMarks(delay=25_000_000, watermark_delay=15_000_000, exact=True)
     second = JoinSpec(on="k", time="t", within="1 second", lateness="2 seconds", suffixes=("", "_b"))
     after = build(second, [result, Stream("right", ROWS)])
     assert after.operator.lateness == (27_000_000, 2_000_000)
     ordered = build(OrderSpec(time="t_right"), [plan.as_stream("input")])
-    assert ordered.operator.lateness[0].floor_us == 25_000_000
+    assert ordered.operator.lateness == (25_000_000,)
+
+
+AFTER = JoinSpec(on="k", time="t", within="1 second", suffixes=("", "_b")), OrderSpec(time="t")
+
+
+@pytest.mark.parametrize("spec", AFTER)
+def test_the_result_of_a_fixed_lateness_has_a_fixed_one_and_that_of_a_learned_one_is_learned(spec: Spec) -> None:
+    """A learned lateness knows nothing before its first rows, so whatever waits for it would wait for them too."""
+    for lateness, fixed in (("5 seconds", True), (("5 seconds", "auto"), False), (None, False)):
+        first = JoinSpec(on="k", time="t", within="10 seconds", lateness=lateness)
+        result = build(first, streams(first)).as_stream(spec.labels[0])
+        rule = build(spec, [result, *(Stream(label, ROWS) for label in spec.labels[1:])]).operator.lateness[0]
+        assert rule == 25_000_000 if fixed else isinstance(rule, braided.Lateness), lateness
 
 
 def test_a_watermark_is_the_lateness_where_none_is_given_in_order_as_in_joins() -> None:
@@ -173,7 +186,7 @@ def test_the_joins_of_a_group_mark_their_times() -> None:
     nested = build(spec, streams(spec)).columns[1]
     assert isinstance(nested, Nested)
     marks = {column.name: column.marks for column in nested.columns if isinstance(column, InputColumn)}
-    assert marks["t"] == marks["t_right"] == TimeMarks(delay=25_000_000, watermark_delay=15_000_000)
+    assert marks["t"] == marks["t_right"] == TimeMarks(25_000_000, watermark_delay=15_000_000, exact=True)
     assert marks["k"] is None
 
 

@@ -20,11 +20,13 @@ class TimeMarks:
     delay : of the result of an operator, how far its times may be behind the largest one so far; None for a source.
     watermark_delay : how far they may be behind the clocks of its sources.
     watermark : the delay of a watermark that was given to it, or of its sources; None where there is none.
+    exact : whether no stream before has a learned lateness, so that the delay does not grow while a query runs.
     """
 
     delay: int | None = None
     watermark_delay: int = 0
     watermark: int | None = None
+    exact: bool = False
 
     def smaller_with(self, other: TimeMarks, further: int) -> TimeMarks:
         """Return the marks of the smaller of this time and another one; its delay is longer by `further`.
@@ -33,30 +35,36 @@ class TimeMarks:
         the largest smaller time seen is behind both.
 
         >>> TimeMarks(5, 3, 4).smaller_with(TimeMarks(2, 7, None), 10)
-        TimeMarks(delay=15, watermark_delay=7, watermark=None)
+        TimeMarks(delay=15, watermark_delay=7, watermark=None, exact=False)
         """
         return TimeMarks(
             None if self.delay is None or other.delay is None else max(self.delay, other.delay) + further,
             max(self.watermark_delay, other.watermark_delay),
             None if self.watermark is None or other.watermark is None else max(self.watermark, other.watermark),
+            self.exact and other.exact,
         )
 
-    def lateness(self, rule: int | Lateness | None) -> int | Lateness:
-        """Return a stream's lateness: as given, else of its watermark, else learned; never less than its own delay.
+    @property
+    def known(self) -> int | None:
+        """The lateness that a stream has if none is given: that of its watermark or operator; None if it is learned."""
+        return self.watermark if self.delay is None else self.delay if self.exact else None
 
-        >>> TimeMarks(watermark=5).lateness(None), TimeMarks(delay=7).lateness(3)
-        (5, 10)
+    def lateness(self, rule: int | Lateness | None) -> int | Lateness:
+        """Return a stream's lateness: as given, else as known, else learned; never less than its own delay.
+
+        >>> TimeMarks(watermark=5).lateness(None), TimeMarks(7).lateness(3), TimeMarks(7, exact=True).lateness(None)
+        (5, 10, 7)
         """
         own = self.delay or 0
         if isinstance(rule, int):
             return own + rule
-        if rule is None and self.delay is None and self.watermark is not None:
-            return self.watermark
+        if rule is None and self.known is not None:
+            return self.known
         return learned_above(Lateness() if rule is None else rule, own)
 
     def waiting_lateness(self, rule: int | Lateness | None) -> int | Lateness:
         """Return the lateness of a stream whose rows wait for it: a learned one has no floor."""
-        if rule is None and (self.delay is not None or self.watermark is None):
+        if rule is None and self.known is None:
             rule = resolve_rule("auto", 0)
         return self.lateness(rule)
 

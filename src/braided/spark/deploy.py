@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from braided.durations import Duration
 from braided.errors import BraidedError, OptionError
+from braided.operators.shared_options import one_of
 from braided.plan.nodes import Aggregate, LogicalPlan, Node, Operator, Source, Watermark
 from braided.plan.shares import Cost, shares_of
 from braided.plan.stages import Stage, Strategy, split
@@ -213,7 +214,12 @@ def deploy_query(
     analysis = SparkAnalysis(sources)
 
     def is_lateness_learned(join: Operator) -> bool:
-        return any(isinstance(rule, Lateness) for rule in analysis.physical(join).operator.lateness)
+        physical, given = analysis.physical(join), getattr(join.spec, "lateness", None)
+        if any(isinstance(rule, Lateness) for rule in physical.operator.lateness):
+            return True
+        # A stage reads the result of another one from a topic, whose rows have a horizon and no fixed lateness.
+        marks = [stream.marks_of(time) for stream, time in zip(physical.streams, physical.times, strict=True)]
+        return any(mark.delay is not None and one_of(given, side) is None for side, mark in enumerate(marks))
 
     stages = split(root, len(sources), strategy, is_lateness_learned)
     given = count_workers(analysis.session) if processors is None else processors

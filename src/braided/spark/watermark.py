@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 WATERMARK = "spark.watermarkDelayMs"
 # How far a result's time may be behind the largest time of its column, and behind its sources' clocks.
 DELAY = "braided.delayUs"
+EXACT = "braided.delayIsExact"
 BEHIND = "braided.behindUs"
 # The sources have a watermark, but the result has none, since theirs is too short.
 UNMARKED = "braided.watermarkTooShort"
-MARKS = (WATERMARK, DELAY, BEHIND, UNMARKED)
+MARKS = (WATERMARK, DELAY, EXACT, BEHIND, UNMARKED)
 
 # For these operators a longer delay is harmless. They do not use the watermark; `Deduplicate` only forgets rows later.
 TRANSPARENT = {
@@ -59,6 +60,7 @@ def marks_of(metadata: Mapping[str, Any]) -> TimeMarks:
         None if delay is None else int(delay),
         int(metadata.get(BEHIND, 0)),
         None if watermark is None else int(watermark) * 1000,
+        EXACT in metadata,
     )
 
 
@@ -69,6 +71,8 @@ def to_metadata(marks: TimeMarks, watermark_ms: int | None, *, unmarked: bool) -
         metadata[UNMARKED] = 1
     if marks.delay is not None:
         metadata[DELAY] = marks.delay
+    if marks.exact:
+        metadata[EXACT] = 1
     if watermark_ms is not None:
         metadata[WATERMARK] = watermark_ms
     return metadata

@@ -58,6 +58,11 @@ def least(rule: int | Lateness) -> int:
     return rule if isinstance(rule, int) else rule.floor_us
 
 
+def are_fixed(rules: Sequence[int | Lateness]) -> bool:
+    """Whether no lateness is learned."""
+    return all(isinstance(rule, int) for rule in rules)
+
+
 def how_learned(rules: Sequence[int | Lateness]) -> tuple[Lateness | None, ...]:
     """Return the rule of each learned lateness, and None for a fixed one."""
     return tuple(None if isinstance(rule, int) else rule for rule in rules)

@@ -14,7 +14,7 @@ from braided.operators.stream import Stream, TimeMarks
 from braided.routing.key_hashes import KeyHasher, common_key_type
 from braided.time.clocks import AsofSpan
 from braided.time.propagated_delay import PropagatedDelay
-from braided.time.resolve import least, resolve_idle, resolve_rule, resolve_rules
+from braided.time.resolve import are_fixed, least, resolve_idle, resolve_rule, resolve_rules
 
 
 def build_asof(spec: AsofSpec, streams: tuple[Stream, ...], setting: EngineFeatures) -> Plan:
@@ -23,7 +23,7 @@ def build_asof(spec: AsofSpec, streams: tuple[Stream, ...], setting: EngineFeatu
     # Every left row waits for the lateness of the right stream: where that is learned it has no floor, as in `order`.
     # The lateness of the left stream costs state alone, as in a window join.
     waits = resolve_rules(spec.lateness, 2)[0], resolve_rules(spec.lateness, 2, floor=0)[1]
-    if waits[1] is None and _is_learned(streams[1].marks_of(names.times[1])):
+    if waits[1] is None and streams[1].marks_of(names.times[1]).known is None:
         waits = waits[0], resolve_rule("auto", 0)
     rules = stream_rules(streams, names.times, waits)
     schemas = streams[0].schema, streams[1].schema
@@ -50,13 +50,17 @@ def build_asof(spec: AsofSpec, streams: tuple[Stream, ...], setting: EngineFeatu
         max(marks.watermark_delay, late) + span.watermark_reach(side)
         for side, (marks, late) in enumerate(zip(known, span.lateness, strict=True))
     )
+    exact = are_fixed(rules)
     columns = []
     for column in operator.columns:
         side, marks = column.side, None
         # Without a tolerance the right row of a result may have any age, so its time has no marks.
         if column.source == names.times[side] and (side == 0 or spec.tolerance is not None):
             marks = TimeMarks(
-                span.result_delay(side), watermark_delays[side], watermark_after(known[side], watermark_delays[side])
+                span.result_delay(side),
+                watermark_delays[side],
+                watermark_after(known[side], watermark_delays[side]),
+                exact,
             )
         columns.append(InputColumn(column.name, side, column.source, marks, nullable=outer and side == 1))
     plan = Plan(
@@ -69,14 +73,9 @@ def build_asof(spec: AsofSpec, streams: tuple[Stream, ...], setting: EngineFeatu
         fixed="a left row needs the right rows of its key on one worker",
         waits=True,
         description=_described(spec, names.keys),
-        propagated_delay=None if all(isinstance(rule, int) for rule in rules) else PropagatedDelay(span),
+        propagated_delay=None if exact else PropagatedDelay(span),
     )
     return with_late(plan, spec.late)
-
-
-def _is_learned(marks: TimeMarks) -> bool:
-    """Whether a lateness that was not given is learned."""
-    return marks.delay is not None or marks.watermark is None
 
 
 def _described(spec: AsofSpec, keys: tuple[tuple[str, ...], ...]) -> str:

@@ -36,10 +36,11 @@ def build_group(spec: GroupSpec, streams: tuple[Stream, ...], setting: EngineFea
         at = spec.streams.index(join.left), spec.streams.index(join.right)
         pair = streams[at[0]], streams[at[1]]
         names = find_names(pair, join.on, (times[at[0]], times[at[1]]))
-        window = Window(*join.bounds, (least(rules[at[0]]), least(rules[at[1]])))
+        pair_rules = rules[at[0]], rules[at[1]]
+        window = Window(*join.bounds, (least(pair_rules[0]), least(pair_rules[1])))
         member = window_join(names, pair, window, join.suffixes)
         members.append(Member(join.name, at, member))
-        columns, waits = mark_times(member.columns, pair, names.times, window)
+        columns, waits = mark_times(member.columns, pair, names.times, window, pair_rules)
         nested.append(Nested(join.name, tuple(InputColumn(c.name, at[c.stream], c.source, c.marks) for c in columns)))
         for side, wait in zip(at, waits, strict=True):
             watermark_delays[side] = max(watermark_delays[side], wait)

@@ -35,7 +35,7 @@ from braided.operators.physical import (
 )
 from braided.operators.stream import Stream, TimeMarks
 from braided.time.lateness import Lateness
-from braided.time.resolve import least, resolve_idle, resolve_rule
+from braided.time.resolve import are_fixed, least, resolve_idle, resolve_rule
 from braided.typing import AnyDetector
 
 Types = dict[str, pa.Schema]
@@ -87,7 +87,10 @@ def build_detect(spec: DetectSpec, streams: tuple[Stream, ...], setting: EngineF
         for stream, rule in zip(streams, rules, strict=True)
     )
     after = TimeMarks(
-        early, max(watermark_delays), watermark_after(streams[0].marks_of(keys.time), max(watermark_delays))
+        early,
+        max(watermark_delays),
+        watermark_after(streams[0].marks_of(keys.time), max(watermark_delays)),
+        are_fixed(rules),
     )
     return Plan(
         spec,

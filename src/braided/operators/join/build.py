@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import fields, replace
 
 from braided.errors import OptionError
@@ -20,7 +21,7 @@ from braided.runtime.contract import Operator
 from braided.time.clocks import Span, Window
 from braided.time.lateness import Lateness
 from braided.time.propagated_delay import PropagatedDelay
-from braided.time.resolve import how_learned, least, resolve_idle, resolve_rules
+from braided.time.resolve import are_fixed, how_learned, least, resolve_idle, resolve_rules
 
 _log = logging.getLogger("braided")
 
@@ -41,7 +42,7 @@ def build_join(spec: JoinSpec, streams: tuple[Stream, ...], setting: EngineFeatu
         return with_late(outer, spec.late)
     if not names.keys[0] and spec.where is None:
         _log.warning("join by time alone: every pair within the window is a result; give a key if you do not want this")
-    columns, watermark_delays = mark_times(join.columns, streams, names.times, window)
+    columns, watermark_delays = mark_times(join.columns, streams, names.times, window, rules)
     residual = None
     wide = join
     if predicate is not None:
@@ -58,7 +59,7 @@ def build_join(spec: JoinSpec, streams: tuple[Stream, ...], setting: EngineFeatu
             for number, source in enumerate(stream.schema.names)
         )
         wide = replace(join, columns=whole, where_text=spec.where)
-        residual = Residual(spec.where, why, mark_times(whole, streams, names.times, window)[0])
+        residual = Residual(spec.where, why, mark_times(whole, streams, names.times, window, rules)[0])
         join = replace(join, where_text=spec.where)
         if not names.keys[0]:
             _log.warning(
@@ -114,7 +115,7 @@ def _outer(
         )
     if predicate is not None:
         join = replace(join, where=predicate, where_text=spec.where)
-    columns, watermark_delays = mark_times(join.columns, streams, names.times, join.window)
+    columns, watermark_delays = mark_times(join.columns, streams, names.times, join.window, join.lateness)
     alone = {1 - side for side in join.preserved}
     return Plan(
         spec,
@@ -142,11 +143,15 @@ def stream_rules(
 
 def handed_on(window: Window | Span, rules: tuple[int | Lateness, ...]) -> PropagatedDelay | None:
     """Return the delay that results propagate while it is learned; None if every lateness is fixed."""
-    return PropagatedDelay(window) if any(not isinstance(rule, int) for rule in rules) else None
+    return None if are_fixed(rules) else PropagatedDelay(window)
 
 
 def mark_times(
-    columns: tuple[OutputColumn, ...], streams: tuple[Stream, ...], times: tuple[str, ...], window: Window | Span
+    columns: tuple[OutputColumn, ...],
+    streams: tuple[Stream, ...],
+    times: tuple[str, ...],
+    window: Window | Span,
+    rules: Sequence[int | Lateness],
 ) -> tuple[tuple[InputColumn, ...], tuple[int, ...]]:
     """Return result columns with the marks of their times, and how long each input's watermark must wait."""
     # A source row is at most K behind its clock. A result of another join has a distance from its inputs'
@@ -160,7 +165,7 @@ def mark_times(
         side, marks = column.side, None
         if column.source == times[side]:
             watermark = watermark_after(streams[side].marks_of(times[side]), watermark_delays[side])
-            marks = TimeMarks(window.result_delay(side), watermark_delays[side], watermark)
+            marks = TimeMarks(window.result_delay(side), watermark_delays[side], watermark, are_fixed(rules))
         out.append(InputColumn(column.name, side, column.source, marks))
     return tuple(out), watermark_delays
 

@@ -36,7 +36,7 @@ from braided.operators.physical import (
     watermark_after,
 )
 from braided.operators.stream import Stream, TimeMarks
-from braided.time.resolve import least, one_lateness, resolve_idle
+from braided.time.resolve import are_fixed, least, one_lateness, resolve_idle
 
 # Conditions have a bit for each symbol; measures have one more.
 _MEASURES = 63
@@ -57,7 +57,8 @@ def build_match(spec: MatchSpec, streams: tuple[Stream, ...], setting: EngineFea
     # A match is returned before the horizon passes the time of its first row plus `within`.
     longest = matcher.longest or 0
     watermark_delay = max(marks.watermark_delay, least(rule)) + longest
-    after = TimeMarks(longest, watermark_delay, watermark_after(marks, watermark_delay))
+    exact = are_fixed([rule]) and matcher.longest is not None
+    after = TimeMarks(longest, watermark_delay, watermark_after(marks, watermark_delay), exact)
     return Plan(
         spec,
         streams,

@@ -27,7 +27,7 @@ def build_multijoin(spec: MultiJoinSpec, streams: tuple[Stream, ...], setting: E
     join = multi_join(
         names, streams, window, spec.suffixes, rules=rules, idle=resolve_idle(spec.idle), adaptive=setting.adaptive
     )
-    columns, watermark_delays = mark_times(join.columns, streams, names.times, window)
+    columns, watermark_delays = mark_times(join.columns, streams, names.times, window, rules)
     plan = Plan(
         spec,
         streams,

@@ -13,7 +13,7 @@ from braided.operators.physical import InputColumn, Plan, watermark_after
 from braided.operators.rows_join.rows_join import RowsJoin
 from braided.operators.stream import Stream, TimeMarks
 from braided.time.clocks import Window
-from braided.time.resolve import least, resolve_idle, resolve_rules
+from braided.time.resolve import are_fixed, least, resolve_idle, resolve_rules
 
 
 def build_rows_join(spec: JoinSpec, streams: tuple[Stream, ...], predicate: Predicate | None, why: str) -> Plan:
@@ -50,7 +50,7 @@ def build_rows_join(spec: JoinSpec, streams: tuple[Stream, ...], predicate: Pred
         # Without a window of time the earlier row may have any age, so its time has no marks.
         if column.source == names.times[side] and not spec.any_time:
             watermark = watermark_after(known[side], watermark_delays[side])
-            marks = TimeMarks(ages[side], watermark_delays[side], watermark)
+            marks = TimeMarks(ages[side], watermark_delays[side], watermark, are_fixed(rules))
         columns.append(InputColumn(column.name, side, column.source, marks))
     return Plan(
         spec,
