@@ -21,11 +21,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from braided.operators.around import Around
 from braided.operators.physical import ComputedColumn, InputColumn, Plan
-from braided.routing.table import RoutingTable
 from braided.runtime.blocks import Blocks
-from braided.runtime.contract import Admitted, Block, Json, Operator, Outcome, Work, keeps_untimed, stream_labels
-from braided.time.lateness import Lateness
+from braided.runtime.contract import Block, Json, Operator, Outcome, Work, keeps_untimed, stream_labels
 from braided.typing import LateRowsOption
 
 STREAM, LATE_BY = "__braided_late_stream", "__braided_late_by"
@@ -57,27 +56,11 @@ def column_name(side: int, number: int) -> str:
 
 
 @dataclass(frozen=True)
-class WithoutLateRows:
+class WithoutLateRows(Around):
     """A join that never sees a late row. Where `aside`, late rows are among its results, marked by their stream."""
 
     inner: JoinOfLateRows
     aside: bool
-
-    @property
-    def inputs(self) -> tuple[pa.Schema, ...]:
-        return self.inner.inputs
-
-    @property
-    def times(self) -> tuple[str, ...]:
-        return self.inner.times
-
-    @property
-    def lateness(self) -> tuple[int | Lateness, ...]:
-        return self.inner.lateness
-
-    @property
-    def idle(self) -> int | None:
-        return self.inner.idle
 
     @property
     def untimed(self) -> tuple[int, ...]:
@@ -101,12 +84,6 @@ class WithoutLateRows:
             for number, field in enumerate(schema)
         ]
         return pa.schema([*self.inner.output, *marks, *rows])
-
-    def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
-        return self.inner.admit(side, rows, table)
-
-    def label(self, side: int, row: pa.RecordBatch) -> str:
-        return self.inner.label(side, row)
 
     def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
         """Join one batch without its late rows."""

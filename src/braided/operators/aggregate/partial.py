@@ -26,12 +26,11 @@ from braided.errors import BraidedError
 from braided.expressions.formula import Formula
 from braided.operators.aggregate.measures import Measure, grouped, timed
 from braided.operators.aggregate.ranges import Layout, RangeTotals
+from braided.operators.around import Around
 from braided.operators.join.window_join import WindowJoin
-from braided.routing.table import RoutingTable
 from braided.runtime.blocks import Blocks
-from braided.runtime.contract import Admitted, Json, Operator, Outcome, Work, stores_by_hash
+from braided.runtime.contract import Json, Operator, Outcome, Work, stores_by_hash
 from braided.time.clocks import clamp
-from braided.time.lateness import Lateness
 
 PANE, TICK, HORIZON = "pane", "tick", "horizon"
 PARTIAL_ROWS = 1 << 17
@@ -89,7 +88,7 @@ class Panes:
 
 
 @dataclass(frozen=True)
-class PartialAggregate:
+class PartialAggregate(Around):
     """A join that returns partial aggregates of its rows instead of the rows.
 
     computed : columns of the rows that are computed from others, by their names; measures may be of them.
@@ -101,22 +100,6 @@ class PartialAggregate:
     measures: tuple[Measure, ...]
     panes: Panes
     computed: tuple[tuple[str, Formula], ...] = ()
-
-    @property
-    def inputs(self) -> tuple[pa.Schema, ...]:
-        return self.inner.inputs
-
-    @property
-    def times(self) -> tuple[str, ...]:
-        return self.inner.times
-
-    @property
-    def lateness(self) -> tuple[int | Lateness, ...]:
-        return self.inner.lateness
-
-    @property
-    def idle(self) -> int | None:
-        return self.inner.idle
 
     @property
     def output(self) -> pa.Schema:
@@ -154,12 +137,6 @@ class PartialAggregate:
     def by_hash(self) -> bool:
         """See `stores_by_hash`."""
         return stores_by_hash(self.inner)
-
-    def admit(self, side: int, rows: pa.RecordBatch, table: RoutingTable) -> Admitted:
-        return self.inner.admit(side, rows, table)
-
-    def label(self, side: int, row: pa.RecordBatch) -> str:
-        return self.inner.label(side, row)
 
     def process(self, work: Work, state: Json | None, blocks: Blocks) -> Generator[pa.RecordBatch, None, Outcome]:
         """Join one batch and yield the partial results of its pairs; the tick comes last, even if there was no pair."""
