@@ -453,10 +453,10 @@ MUTATIONS = (
     ),
     Mutation(
         "the furthest worker speaks for all",
-        "storage/progress.py",
+        "storage/topic_progress.py",
         "min(part[name].until for part in parts)",
         "max(part[name].until for part in parts)",
-        ("src/braided/storage/progress.py",),
+        ("src/braided/storage/topic_progress.py",),
     ),
     Mutation(
         "no stream is ever idle",

@@ -14,7 +14,7 @@ from support.streams import file_stream, run_to_end
 from test_restart import fail_first_attempt
 
 import braided
-from braided.spark.registry import registry_of
+from braided.spark.session_operators import registry_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,10 +19,10 @@ from support.streams import file_stream, run_to_end
 
 import braided
 from braided.errors import StateError
-from braided.spark import checkpoint_folder, registry
+from braided.spark import checkpoint_folder, session_operators
 from braided.spark.checkpoint_folder import LEAST
 from braided.spark.control import CONTROL
-from braided.spark.registry import registry_of
+from braided.spark.session_operators import registry_of
 from braided.storage.files import local_path
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def test_blocks_cross_the_shuffle_by_name_until_their_batch_is_done(
     write_streams(tmp_path, files=3, rows=200, seed=35)
     blocks = tmp_path / "check" / "braided" / "blocks"
     with monkeypatch.context() as patch:
-        patch.setattr("braided.spark.registry.close_run", lambda *_: None)
+        patch.setattr("braided.spark.session_operators.close_run", lambda *_: None)
         query = run_and_hear(session, joined(session, tmp_path), tmp_path / "check", tmp_path / "out")
     assert committed(session, tmp_path) == expected(tmp_path)
     left = list(blocks.glob(f"{query.runId}/join-*/*/*"))
@@ -129,7 +129,7 @@ def test_state_that_began_in_spark_s_store_stays_there(
     hide(tmp_path, first=2)
     result = joined(session, tmp_path, control=tmp_path / "control")
     with monkeypatch.context() as patch:
-        patch.setattr("braided.spark.registry.open_for_run", lambda *_: None)
+        patch.setattr("braided.spark.session_operators.open_for_run", lambda *_: None)
         run_to_end(result, tmp_path / "check", tmp_path / "out")
     hide(tmp_path, first=0)
     run_to_end(result, tmp_path / "check", tmp_path / "out")
@@ -198,7 +198,7 @@ def test_operators_of_later_processes_have_folders_of_their_own(
         (tmp_path / "b" / side).mkdir(parents=True)
 
     def run(first_number: int) -> None:
-        monkeypatch.setattr(registry, "_numbers", itertools.count(first_number))
+        monkeypatch.setattr(session_operators, "_numbers", itertools.count(first_number))
         both = joined(session, tmp_path / "a").union(joined(session, tmp_path / "b"))
         run_to_end(both, tmp_path / "check", tmp_path / "out")
 

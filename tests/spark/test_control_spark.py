@@ -19,7 +19,7 @@ from test_restart import count_executions, fail_first_attempt, lose_shuffle_file
 
 import braided
 from braided.routing.control_directory import ControlDir
-from braided.spark.registry import registry_of
+from braided.spark.session_operators import registry_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,7 +15,7 @@ from braided.errors import OptionError
 from braided.fleet.client import Status
 from braided.fleet.messages import Contact
 from braided.fleet.requests import PeerRow
-from braided.spark.registry import registry_of
+from braided.spark.session_operators import registry_of
 from braided.ui.history_events import check_event, report_of
 from braided.ui.history_files import HistoryReader
 

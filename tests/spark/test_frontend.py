@@ -20,7 +20,7 @@ from support.streams import UTC, file_stream, read_rows, run_to_end, write_batch
 import braided
 from braided import api
 from braided.spark.dataflow import METRIC
-from braided.spark.registry import metrics_of, name_of, named, registry_of
+from braided.spark.session_operators import metrics_of, name_of, named, registry_of
 
 pytestmark = pytest.mark.spark
 SECOND = 1_000_000
@@ -111,7 +111,7 @@ def test_operators_may_share_a_name(spark: SparkSession, pair: tuple[DataFrame, 
 def test_the_registry_lets_go_of_what_is_gone(
     spark: SparkSession, pair: tuple[DataFrame, DataFrame], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("braided.spark.registry._MOST_IDLE", 3)
+    monkeypatch.setattr("braided.spark.session_operators._MOST_IDLE", 3)
     for _ in range(6):
         braided.join(*pair, on="k", time="ts", within="1 second")
     registry = registry_of(spark)

@@ -15,7 +15,7 @@ from test_join_spark import DDL, SCHEMA, make_rows, oracle_pairs
 
 import braided
 from braided.routing.grid import Grid
-from braided.spark.registry import registry_of
+from braided.spark.session_operators import registry_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -20,7 +20,7 @@ from braided.errors import OptionError
 from braided.operators.aggregate.partial import PartialAggregate
 from braided.operators.physical import Plan
 from braided.spark.query import Query
-from braided.spark.registry import registry_of
+from braided.spark.session_operators import registry_of
 
 FILES = 3
 

@@ -16,8 +16,8 @@ from support.streams import run_to_end
 import braided
 from braided.spark.catalyst import can_divide_state
 from braided.spark.control import CONTROL
-from braided.spark.registry import registry_of
 from braided.spark.rescaling import rescale
+from braided.spark.session_operators import registry_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ from support.streams import file_stream, run_to_end
 
 import braided
 from braided.spark.control import CONTROL
-from braided.spark.registry import registry_of
+from braided.spark.session_operators import registry_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -158,7 +158,7 @@ def test_names_and_types_are_sparks(spark: SparkSession, streams: dict[str, Data
 def test_only_columns_that_are_read_are_stored(
     spark: SparkSession, streams: dict[str, DataFrame], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from braided.spark.registry import registry_of
+    from braided.spark.session_operators import registry_of
 
     frame = braided.sql(spark, QUERIES["an equality and bounds"], streams)
     braided.explain(frame)
@@ -270,7 +270,7 @@ def test_bad_queries_say_where_and_what_to_do(spark: SparkSession, streams: dict
 
 
 def test_options_of_a_query(spark: SparkSession, streams: dict[str, DataFrame]) -> None:
-    from braided.spark.registry import registry_of
+    from braided.spark.session_operators import registry_of
 
     text = QUERIES["an equality and bounds"].replace(
         "SELECT", "SELECT /*+ BRAIDED('a', 'lateness=30 seconds', 'memory=256 MB', 'name=hits') */", 1
@@ -317,7 +317,7 @@ def test_views_of_the_session_and_arguments(spark: SparkSession, streams: dict[s
 
 @pytest.mark.skipif(pyspark.__version__ < "4.3", reason="Spark reads WATERMARK since 4.3")
 def test_a_watermark_clause_is_the_lateness_of_its_stream(spark: SparkSession, streams: dict[str, DataFrame]) -> None:
-    from braided.spark.registry import registry_of
+    from braided.spark.session_operators import registry_of
 
     text = """SELECT c.n, alerts.n AS m FROM calls WATERMARK ts DELAY OF INTERVAL 7 SECONDS c
               JOIN alerts WATERMARK ts DELAY OF INTERVAL 1 MINUTE 30 SECONDS

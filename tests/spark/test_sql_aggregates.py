@@ -17,7 +17,7 @@ from support.streams import file_stream, read_rows, run_to_end, write_batch, wri
 
 import braided
 from braided.operators.aggregate.partial import PartialAggregate
-from braided.spark.registry import registry_of
+from braided.spark.session_operators import registry_of
 
 FILES = 5
 ROWS = 300

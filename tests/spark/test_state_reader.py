@@ -51,7 +51,7 @@ def test_the_state_of_a_stopped_query(
     write_streams(tmp_path, files=4, rows=300, seed=41)
     with monkeypatch.context() as patch:
         if not in_files:
-            patch.setattr("braided.spark.registry.open_for_run", lambda *_: None)
+            patch.setattr("braided.spark.session_operators.open_for_run", lambda *_: None)
         query = run_to_end(joined(session, tmp_path, name="hits"), tmp_path / "check", tmp_path / "out")
     before = digests(tmp_path / "check")
     state = braided.state(tmp_path / "check")

@@ -26,7 +26,7 @@ def main(root: Path) -> None:
     """Answer into the file `answers.json`."""
     from pyspark.sql import SparkSession, functions
 
-    from braided.spark.registry import registry_of
+    from braided.spark.session_operators import registry_of
     from support.routing_cases import RandomController
 
     said = io.StringIO()

@@ -10,7 +10,7 @@ import pytest
 
 import braided
 from braided.spark.control import CONTROL
-from braided.spark.registry import registry_of
+from braided.spark.session_operators import registry_of
 from support.routing_cases import RandomController
 from support.streams import file_stream, run_to_end
 

@@ -90,7 +90,7 @@ def main(root: Path) -> None:
     spark.sparkContext.setLogLevel("OFF")
     spark.streams.addListener(_Batches())
     if control:
-        from braided.spark.registry import registry_of
+        from braided.spark.session_operators import registry_of
         from support.routing_cases import RandomController
 
         registry_of(spark).make_controller = RandomController  # type: ignore[assignment]

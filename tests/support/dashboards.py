@@ -13,7 +13,7 @@ from braided.routing.grid import Grid
 from braided.routing.table import RoutingTable
 from braided.runtime.report import Report
 from braided.ui.history_events import columns_of
-from braided.ui.tables import describe_table
+from braided.ui.routing_tables import describe_table
 from support.streams import SECOND, UTC, file_stream, write_batch
 
 if TYPE_CHECKING:

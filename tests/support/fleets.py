@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from braided.fleet.agent import Agent
 from braided.fleet.virtual_network import VirtualMachine, VirtualNetwork
-from braided.sim.fleet import contact
+from braided.sim.simulated_fleet import contact
 
 __all__ = ["agent", "contact"]
 

@@ -14,8 +14,8 @@ from braided.operators.physical import EngineFeatures, InputColumn
 from braided.operators.registry import build
 from braided.operators.spec import Spec
 from braided.operators.stream import Stream
-from braided.storage.progress import Progress, combine, read_progress
 from braided.storage.topic import Topic, create_topic, digest
+from braided.storage.topic_progress import Progress, combine, read_progress
 from braided.storage.writing import FileTarget, batch_folder
 from braided.time.clocks import MIN_TIME
 

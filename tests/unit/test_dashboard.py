@@ -45,8 +45,8 @@ from braided.ui.history import History
 from braided.ui.history_events import check_event, columns_of, report_of, rows_of
 from braided.ui.history_files import HistoryReader, HistoryWriter
 from braided.ui.history_summary import summarize, write_text
+from braided.ui.routing_tables import describe_table
 from braided.ui.server import Server
-from braided.ui.tables import describe_table
 
 
 @contextlib.contextmanager

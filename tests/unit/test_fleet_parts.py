@@ -27,8 +27,8 @@ from braided.fleet.hosting.component import Component, Progress
 from braided.fleet.hosting.cpu import tree_seconds
 from braided.fleet.hosting.gate import Gate
 from braided.fleet.hosting.job_environment import JobEnvironment
-from braided.fleet.hosting.master import read_master
 from braided.fleet.hosting.process import PeerOptions, run_peer
+from braided.fleet.hosting.spark_master import read_master
 from braided.fleet.identity import new_token
 from braided.fleet.json_records import MAX_TEXT
 from braided.fleet.leases import Position

@@ -18,7 +18,7 @@ from braided.fleet.fleet_peer import Settings
 from braided.fleet.messages import Contact, decode
 from braided.fleet.virtual_network import run
 from braided.sim import ebs
-from braided.sim.fleet import MIGRATION, Pipelines, SimulatedFleet, contact, share
+from braided.sim.simulated_fleet import MIGRATION, Pipelines, SimulatedFleet, contact, share
 from braided.sim.synergy import Setup, paper_thresholds, play, updates_per_peer, without_moves
 
 SMALL = Setup(hosts=8, seconds=900.0, turn=900.0, seed=3)

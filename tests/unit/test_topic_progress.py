@@ -25,8 +25,8 @@ from braided.operators.physical import EngineFeatures
 from braided.operators.registry import build
 from braided.operators.stream import Stream
 from braided.storage.manifest import Manifest, from_bytes, to_bytes
-from braided.storage.progress import Progress
 from braided.storage.topic import create_topic
+from braided.storage.topic_progress import Progress
 from braided.time.clocks import MIN_TIME
 from braided.time.lateness import Lateness
 from braided.time.stream_clock import StreamClock, StreamTime

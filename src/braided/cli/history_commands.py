@@ -21,8 +21,8 @@ from braided.ui.dashboard_page import whole_page
 from braided.ui.history import History
 from braided.ui.history_files import HistoryReader
 from braided.ui.history_summary import summarize, write_text
+from braided.ui.routing_tables import control_events, is_control
 from braided.ui.server import Server
-from braided.ui.tables import control_events, is_control
 
 _LOOK_EVERY = 0.5
 

@@ -65,8 +65,8 @@ def start_peer(arguments: argparse.Namespace) -> int:
 
 def _live(arguments: argparse.Namespace, token: Token, settings: Settings, log: Path, screen: TextIO) -> str | None:
     from braided.fleet.hosting.driver_log import lines_of
-    from braided.fleet.hosting.master import read_master
     from braided.fleet.hosting.process import PeerOptions, check_peer, run_peer
+    from braided.fleet.hosting.spark_master import read_master
     from braided.fleet.hosting.spark_session import peer_session
     from braided.fleet.transport import split
 

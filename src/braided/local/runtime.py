@@ -18,7 +18,7 @@ from braided.runtime.router import Packet, RouterReport, Watch, route_task
 from braided.runtime.shuffle_files import ShuffleFolder
 from braided.runtime.store import MemoryStore
 from braided.runtime.worker import WorkerTask, fingerprint, run_worker
-from braided.storage.progress import Progress
+from braided.storage.topic_progress import Progress
 
 
 class LocalRuntime:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from braided.routing.routes import Routes
 from braided.routing.table import RoutingTable
 from braided.runtime.blocks import Blocks
-from braided.storage.progress import Progress
+from braided.storage.topic_progress import Progress
 from braided.time.lateness import Lateness
 from braided.time.stream_clock import StreamTime
 

@@ -40,7 +40,7 @@ from braided.runtime.blocks import Blocks
 from braided.runtime.contract import Json, TimedStreams, Work
 from braided.runtime.rows import Index, Rows, Times, in_order, together
 from braided.runtime.waiting_runs import Waiting
-from braided.storage.progress import Progress
+from braided.storage.topic_progress import Progress
 from braided.time.clocks import MAX_TIME, MIN_TIME
 from braided.time.quarantine import Quarantine, StreamProgress
 from braided.time.stream_clock import StreamClock, all_idle, all_safe, safe_of, update_all

@@ -26,7 +26,7 @@ from braided.routing.sorting import build_directory, directory_shift, sort_order
 from braided.routing.table import RoutingTable
 from braided.runtime.contract import Admitted, Json, Operator, keeps_untimed, stores_by_hash
 from braided.runtime.input_parts import Parts
-from braided.storage.progress import Progress
+from braided.storage.topic_progress import Progress
 from braided.time.clocks import MIN_TIME, late_in_task
 from braided.time.learning.delays import Delays
 from braided.time.learning.learner import new_summary

@@ -23,7 +23,7 @@ from braided.runtime.contract import Block, BlockFile, Json, Operator, StreamTim
 from braided.runtime.handover import Handover, Rescaling
 from braided.runtime.router import FORMAT, PROBE, TAGGED, UNTIMED, Packet, read_header
 from braided.runtime.store import Store
-from braided.storage.progress import read_progress
+from braided.storage.topic_progress import read_progress
 from braided.time.learning.learner import read_summary
 from braided.time.propagated_delay import PropagatedDelay, append_delay
 from braided.time.stream_clock import jump_of

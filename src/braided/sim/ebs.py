@@ -17,9 +17,9 @@ import numpy.typing as npt
 from braided.fleet.component_host import Job
 from braided.fleet.fleet_peer import Settings
 from braided.fleet.virtual_network import run
-from braided.sim.fleet import Floats, Pipelines, SimulatedFleet
+from braided.sim.simulated_fleet import Floats, Pipelines, SimulatedFleet
 from braided.sim.slack import SlackRun, slack_rows
-from braided.storage.progress import Progress
+from braided.storage.topic_progress import Progress
 from braided.time.lateness import Lateness
 from braided.time.learning.learner import Learner
 from braided.time.stream_clock import StreamClock, StreamTime, all_safe

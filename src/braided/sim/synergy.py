@@ -17,7 +17,7 @@ from braided.fleet.load_watch import Move, Watch
 from braided.fleet.peer_loads import LoadReporter, Measured
 from braided.fleet.thresholds import Thresholds
 from braided.fleet.virtual_network import VirtualMachine, VirtualNetwork, run
-from braided.sim.fleet import TICK, Floats, Pipelines, Sample, SimulatedFleet, contact
+from braided.sim.simulated_fleet import TICK, Floats, Pipelines, Sample, SimulatedFleet, contact
 
 MINUTE = 60.0
 NEVER = 1e9

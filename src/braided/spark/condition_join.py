@@ -39,8 +39,8 @@ from braided.spark.sql_joins import JoinPlanner
 from braided.spark.watermark import WATERMARK
 from braided.sqltext.caps import Caps, capped, check_caps, parse_cap
 from braided.sqltext.conditions import bound, guarded, tables_of, ties, two_sided
-from braided.sqltext.fields import fields_as_dots
 from braided.sqltext.joins import Cut, Source, Step
+from braided.sqltext.struct_fields import fields_as_dots
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -34,8 +34,8 @@ from braided.spark.delay_column import with_delay
 from braided.spark.direct import DirectInput, read_directly
 from braided.spark.fields import result_field
 from braided.spark.inputs import check_changes, check_frames, stream_of
-from braided.spark.registry import register
 from braided.spark.routing import count_workers, make_routing, plain_name
+from braided.spark.session_operators import register
 from braided.spark.sessions import check_python, check_stateful, keep_watermarks
 from braided.spark.ticks import make_ticks
 from braided.spark.watermark import Lengthened, lengthen_watermarks, to_metadata

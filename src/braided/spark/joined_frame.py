@@ -27,8 +27,8 @@ from braided.plan.nodes import Aggregate, LogicalPlan, Operator, combine, plan_o
 from braided.plan.optimiser import NotApplied
 from braided.spark.catalyst import aggregate_texts, plan_of
 from braided.spark.inputs import check_frames
-from braided.spark.registry import registry_of
 from braided.spark.run_plan import optimise_plan, run_optimised, run_plan
+from braided.spark.session_operators import registry_of
 from braided.spark.sessions import is_connect
 from braided.sqltext.aggregate import is_window, window_of
 from braided.typing import Control

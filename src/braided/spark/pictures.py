@@ -14,7 +14,7 @@ from braided.runtime.contract import Json
 from braided.spark.catalyst import PlanNode, is_classic, plan_of, running_plan_of
 from braided.spark.dataflow import METRIC
 from braided.spark.progress import explain_operator, explain_plan
-from braided.spark.registry import Registry, Watched, registry_of
+from braided.spark.session_operators import Registry, Watched, registry_of
 from braided.spark.sessions import refuse_connect
 from braided.spark.tasks import REPORT
 

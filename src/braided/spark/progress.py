@@ -24,7 +24,7 @@ from braided.runtime.report import Report, routing_lines
 from braided.spark.catalyst import PlanNode, plan_of
 from braided.spark.control import InCheckpoint, open_control
 from braided.spark.dataflow import METRIC
-from braided.spark.registry import (
+from braided.spark.session_operators import (
     Adapting,
     Watched,
     metrics_of,

@@ -27,7 +27,7 @@ from braided.spark.arrow_types import arrow_of
 from braided.spark.catalyst import PlanNode, observed_texts, plan_of, read_text
 from braided.spark.dataflow import METRIC, Dataflow, stateful
 from braided.spark.place import NAME
-from braided.spark.registry import registry_of
+from braided.spark.session_operators import registry_of
 from braided.spark.sessions import is_connect
 from braided.spark.tasks import (
     FILES_DDL,
@@ -42,8 +42,8 @@ from braided.spark.tasks import (
 )
 from braided.spark.topic_schema import create_topic_of
 from braided.storage.files import is_remote, local_path
-from braided.storage.progress import Progress, combine, from_text, read_progress
 from braided.storage.topic import Topic, TopicWriter, is_topic, plan_digest
+from braided.storage.topic_progress import Progress, combine, from_text, read_progress
 from braided.storage.upkeep import Upkeep
 from braided.storage.writing import CODECS, DataFile, FileTarget, Target, batch_folder
 

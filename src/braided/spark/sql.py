@@ -23,8 +23,8 @@ from braided.plan.explain import spelled, why_native
 from braided.plan.nodes import Aggregate, LogicalPlan
 from braided.plan.optimiser import NotApplied
 from braided.spark.catalyst import aggregates, plan_of
-from braided.spark.registry import registry_of
 from braided.spark.run_plan import OptimisedPlan, optimise_plan, run_optimised
+from braided.spark.session_operators import registry_of
 from braided.spark.sessions import refuse_connect
 from braided.spark.sql_computed_keys import ComputedKeys
 from braided.spark.sql_inputs import streams_of_views, with_arguments
@@ -37,11 +37,11 @@ from braided.sqltext.asof import AsofClause, place_matches, take_asof
 from braided.sqltext.caps import parse_cap
 from braided.sqltext.conditions import position
 from braided.sqltext.cut import cut_select, own_columns
-from braided.sqltext.fields import fields_as_dots
 from braided.sqltext.fold import fold
 from braided.sqltext.joins import Cut, LeftToSparkError, Source
 from braided.sqltext.shape import shape, without_distinct
 from braided.sqltext.shared_columns import keep_shared
+from braided.sqltext.struct_fields import fields_as_dots
 from braided.sqltext.subqueries import has_subquery, join_subqueries
 from braided.sqltext.watermarks import take_watermarks
 from braided.sqltext.window_names import name_windows

@@ -13,7 +13,7 @@ from sqlglot.tokens import TokenType
 from braided.errors import OptionError
 from braided.spark.catalyst import plan_of
 from braided.spark.names import quoted
-from braided.sqltext.arguments import fill_markers
+from braided.sqltext.parameters import fill_markers
 from braided.sqltext.words import Words
 
 if TYPE_CHECKING:

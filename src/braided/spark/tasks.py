@@ -34,7 +34,7 @@ from braided.spark.place import PROGRESS
 from braided.spark.routing import Routing, workers_of_task
 from braided.storage.file_reader import FileReader, Part, read_ahead
 from braided.storage.files import has_glob_characters, local_path
-from braided.storage.progress import Progress, from_text, read_progress, to_text
+from braided.storage.topic_progress import Progress, from_text, read_progress, to_text
 from braided.storage.writing import DataFile, TableFile, Target, batch_folder
 from braided.time.propagated_delay import COLUMN, PropagatedDelay
 from braided.version import __version__

@@ -24,8 +24,8 @@ from braided.spark.arrow_types import arrow_of
 from braided.spark.file_tasks import deal
 from braided.spark.place import NAMES, PROGRESS, Place
 from braided.storage.file_reader import FileReader, Part
-from braided.storage.progress import to_text
 from braided.storage.topic import Topic, check_reader, is_topic
+from braided.storage.topic_progress import to_text
 
 __all__ = ["SupportsTriggerAvailableNow", "TopicPlace", "TopicReader"]
 

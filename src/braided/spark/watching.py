@@ -19,9 +19,9 @@ from braided.runtime.contract import Json
 from braided.runtime.report import Report
 from braided.spark.dataflow import METRIC
 from braided.spark.pictures import lay_out_query
-from braided.spark.registry import Watched, metrics_of, name_of, registry_of
+from braided.spark.session_operators import Watched, metrics_of, name_of, registry_of
 from braided.ui.history_events import columns_of
-from braided.ui.tables import describe_table
+from braided.ui.routing_tables import describe_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from braided.errors import TopicError
-from braided.storage.progress import Progress, read_progress
+from braided.storage.topic_progress import Progress, read_progress
 from braided.storage.writing import DataFile
 
 FORMAT = 1

@@ -25,7 +25,7 @@ from braided.errors import TopicError
 from braided.storage.files import Files, check_folder, files_at, is_remote, local_path
 from braided.storage.manifest import FORMAT, Manifest, from_bytes, to_bytes
 from braided.storage.merging import merge_files
-from braided.storage.progress import Progress
+from braided.storage.topic_progress import Progress
 from braided.storage.writing import DataFile, batch_folder
 
 # Spark only runs its last batches again; older entries may be compacted already.

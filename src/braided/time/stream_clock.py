@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from braided.storage.progress import Progress, read_progress
+from braided.storage.topic_progress import Progress, read_progress
 from braided.time.clocks import MIN_TIME, clamp
 from braided.time.gaps import SPARSE, Gaps
 from braided.time.lateness import Lateness

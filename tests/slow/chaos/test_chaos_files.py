@@ -15,7 +15,7 @@ from support.crashes import expected, write_streams
 from support.routing_cases import RandomController
 
 import braided
-from braided.spark.registry import registry_of
+from braided.spark.session_operators import registry_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from braided.fleet.hosting.driver_log import log_options
-from braided.fleet.hosting.master import Master
+from braided.fleet.hosting.spark_master import Master
 from braided.spark.conf import FAST_START, SPARK_CONF, quick_checkpoints
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from braided.eviction.group_buffer import GroupWindow, retention_of
 from braided.eviction.policies.policy import Policy
 from braided.eviction.shed import Shed
 from braided.operators.bounded.driver import Batch, budget_options, drive
-from braided.operators.bounded.joins import Joins, valid_keys
+from braided.operators.bounded.join_tactic import Joins, valid_keys
 from braided.operators.join.window_join import WindowJoin
 from braided.routing.content import content_hashes
 from braided.routing.routes import Routes, route

@@ -16,7 +16,7 @@ from braided.eviction.policies.policy import Policy
 from braided.eviction.shed import Shed
 from braided.eviction.tuning.adaptive import AdaptiveBuffer, main_of
 from braided.operators.bounded import driver
-from braided.operators.bounded.around import AroundJoin
+from braided.operators.bounded.around_join import AroundJoin
 from braided.operators.bounded.driver import Batch, Tactic, budget_options, drive
 from braided.operators.join.window_join import WindowJoin
 from braided.operators.multijoin.multijoin import MultiJoin

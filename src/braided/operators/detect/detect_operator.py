@@ -27,7 +27,7 @@ from braided.runtime.contract import Admitted, Json, Outcome, Work
 from braided.runtime.ordering_stage import OrderingStage
 from braided.runtime.rows import Rows
 from braided.runtime.store import MemoryStore
-from braided.storage.progress import Progress
+from braided.storage.topic_progress import Progress
 from braided.time.clocks import MAX_TIME, MIN_TIME
 from braided.time.lateness import Lateness
 from braided.time.stream_clock import lateness_options

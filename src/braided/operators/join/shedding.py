@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from braided.eviction.shed import draws
-from braided.operators.bounded.around import AroundJoin
+from braided.operators.bounded.around_join import AroundJoin
 from braided.operators.join.window_join import WindowJoin
 from braided.operators.multijoin.multijoin import MultiJoin
 from braided.routing.content import row_hashes

@@ -29,7 +29,7 @@ from braided.operators.join.runs import (
 from braided.routing.routes import split_tags, tagged_schema
 from braided.runtime.blocks import Blocks
 from braided.runtime.contract import Json, Work, stream_labels
-from braided.storage.progress import Progress
+from braided.storage.topic_progress import Progress
 from braided.time.clocks import MAX_TIME, MIN_TIME, clamp
 from braided.time.lateness import Lateness
 from braided.time.quarantine import Quarantine, StreamProgress

@@ -32,7 +32,7 @@ from braided.runtime.blocks import Blocks
 from braided.runtime.contract import Admitted, Json, Outcome, Work
 from braided.runtime.ordering_stage import OrderingStage
 from braided.runtime.rows import Rows, in_order
-from braided.storage.progress import Progress
+from braided.storage.topic_progress import Progress
 from braided.time.clocks import MAX_TIME, clamp
 from braided.time.lateness import Lateness
 from braided.time.stream_clock import lateness_options
