@@ -891,4 +891,11 @@ MUTATIONS = (
         "if not named:",
         ("tests/unit/test_file_reader.py",),
     ),
+    Mutation(
+        "rows of a piece are complete up to the end of the batch",
+        "operators/match/match_operator.py",
+        "yield last, int(_times(last, self.time)[-1]) + 1",
+        "yield last, stage.until",
+        (_CONTRACT, "-k", "little_at_a_time and match"),
+    ),
 )

@@ -79,6 +79,8 @@ def test_little_at_a_time_gives_the_same(case: Case) -> None:
         with small_limits(data.draw(st.integers(1, 5)), data.draw(st.integers(30, 400))):
             check_result(spec, history, data.draw(ways(len(history.rows))))
 
+    shrunk = {"braided.runtime.ordering_stage", "braided.runtime.router", "braided.runtime.blocks"}
+    assert shrunk <= {module.__name__ for module, _ in limits()}, "modules were moved"
     assert len({name for _, name in limits()}) >= 8, "constants were renamed"
     holds()
 

@@ -11,6 +11,7 @@ import pytest
 
 import braided
 from braided import BraidedError, errors
+from braided.cli.arguments import make_parser
 from braided.runtime.router import FORMAT
 
 ROOT = Path(__file__).parents[2]
@@ -52,6 +53,20 @@ def test_settings_and_variables_are_listed() -> None:
     assert len(used) > 6
     page = (ROOT / "docs" / "reference" / "api.md").read_text()
     assert [name for name in sorted(used) if f"`{name}`" not in page] == []
+
+
+def test_functions_are_in_the_reference_and_have_guarantees() -> None:
+    functions = {name for name in braided.local.__all__ if name.islower()} - {"stream"}
+    assert len(functions) > 6
+    for page in ("reference/api.md", "concepts/guarantees.md"):
+        text = (ROOT / "docs" / page).read_text()
+        assert [name for name in sorted(functions) if not re.search(rf"`[\w.]*\b{name}\b", text)] == [], page
+
+
+def test_commands_are_in_docs() -> None:
+    (commands,) = (action.choices for action in make_parser()._actions if isinstance(action.choices, dict))
+    text = "".join(path.read_text() for path in (ROOT / "docs").rglob("*.md"))
+    assert [name for name in commands if f"braided {name}" not in text] == []
 
 
 def test_the_state_format_is_named() -> None:

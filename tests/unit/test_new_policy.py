@@ -20,6 +20,7 @@ from braided.eviction.policies.policy import Policy, Shape
 from braided.eviction.policies.registry import POLICIES, register
 from braided.eviction.records import Ints, State
 from braided.eviction.sections import Facts, Reader, Writer
+from braided.operators.bounded.group_spec import GroupSpec
 from braided.operators.join.spec import JoinSpec
 from braided.typing import PolicyName
 
@@ -164,7 +165,7 @@ def test_messages_name_it_where_it_may_be_written(registered: None) -> None:
         braided.local.join(left, right, on="k", evict="lru", **options)
     joins = [braided.Join("one", left="a", right="b", on="k", within="1 second")]
     with pytest.raises(
-        OptionError, match=r"evict=NTH\(\): not supported for several joins; use .* 'prob', 'fifo', .* or 'tail'"
+        OptionError, match=r"evict=NTH\(\): not supported for several joins; use .* 'prob', 'fifo', .*'tail'"
     ):
         braided.local.join_group(joins, streams={"a": left, "b": right}, time="ts", memory=10, evict="nth")
 
@@ -183,3 +184,9 @@ def test_a_policy_is_exported_and_described(kind: type[Policy]) -> None:
     for page in ("bounded", "api"):
         text = next(DOCS.rglob(f"{page}.md")).read_text()
         assert f"`{name}`" in text or f"`braided.{name}`" in text, f"name it in docs/{page}.md"
+    if kind.in_groups:
+        words = GroupSpec.descriptions()["evict"]
+        assert f'"{kind.name}"' in words, "describe it under evict in src/braided/operators/bounded/group_spec.py"
+        assert f'`"{kind.name}"' in next(DOCS.rglob("multijoin.md")).read_text(), (
+            "name it in docs/reference/multijoin.md"
+        )

@@ -71,8 +71,8 @@ def retention_of(joins: Sequence[GroupWindow], streams: int) -> list[int]:
 class GroupBuffer:
     """Stores at most `capacity` rows of all streams for all joins.
 
-    policy : a policy that supports several joins (`Policy.group_hooks`): GDJ (gain one, none or rank; with `constant`
-        no decay), PROB, FIFO, RAND or TAIL. AGE has no meaning for several joins (section 5.3.4). Nothing is tuned.
+    policy : a policy that supports several joins (`Policy.group_hooks`). AGE has no meaning for several joins (section
+        5.3.4). Nothing is tuned.
 
     Cost: per row of capacity 110 bytes and 110 for each join; it does not grow with the stream. When saved, 17 bytes
     and 9 for each join. One step per pair.

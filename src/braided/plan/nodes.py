@@ -255,7 +255,8 @@ class Operator(Node):
     def describe(self) -> str:
         """Return the options that the user set."""
         options = {name: value for name, value in self.spec.to_json().items() if name != "kind"}
-        return f"{self.kind.capitalize()} {', '.join(f'{name}={value!r}' for name, value in options.items())}"
+        kind = self.kind.replace("_", " ").capitalize()
+        return f"{kind} {', '.join(f'{name}={value!r}' for name, value in options.items())}"
 
     def options(self) -> Json:
         """Return the options that the user set."""

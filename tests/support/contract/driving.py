@@ -175,7 +175,7 @@ def drive(spec: Spec, history: History, way: Way, *, schema: pa.Schema = SCHEMA,
 @lru_cache(maxsize=1)
 def limits() -> tuple[tuple[Any, str], ...]:
     """Return every such constant, with its module."""
-    names = [f"braided.{package}" for package in ("joins", "ordering", "operator")]
+    names = [f"braided.{package}." for package in ("operators", "runtime")]
     modules = [
         importlib.import_module(found.name)
         for found in pkgutil.walk_packages(braided.__path__, "braided.")

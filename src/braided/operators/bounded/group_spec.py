@@ -102,7 +102,10 @@ class GroupSpec(WithIdle):
                 "memory=None: write a number of rows, or '256 MB'; to join without a budget, write single joins"
             )
         if self.evict == "auto":
-            raise OptionError("evict='auto': tunes single joins; write 'gdj', 'prob', 'fifo', 'random' or 'tail'")
+            from braided.eviction.policies.registry import POLICIES
+
+            *others, last = (repr(name) for name, kind in POLICIES.items() if kind.in_groups)
+            raise OptionError(f"evict='auto': tunes single joins; write {', '.join(others)} or {last}")
         if self.share not in ("unified", "credits"):
             raise OptionError(f"share={self.share!r}: write 'unified' or 'credits'")
         super().check()
