@@ -896,6 +896,6 @@ MUTATIONS = (
         "operators/match/match_operator.py",
         "yield last, int(_times(last, self.time)[-1]) + 1",
         "yield last, stage.until",
-        (_CONTRACT, "-k", "little_at_a_time and match"),
+        _MATCH,
     ),
 )

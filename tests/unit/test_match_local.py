@@ -25,6 +25,7 @@ from braided.operators.physical import EngineFeatures
 from braided.operators.registry import build
 from braided.operators.stream import Stream
 from braided.routing.key_hashes import KeyHasher
+from braided.runtime import ordering_stage
 from braided.runtime.blocks import Blocks
 from braided.runtime.store import MemoryStore
 
@@ -71,6 +72,14 @@ def test_the_example_of_the_docs() -> None:
     assert found.report.query["matches"] == 1
     assert found.report.query["open_matches"] == 0
     assert "  matches 1, open 0\n" in str(found.report)
+
+
+def test_a_start_waits_for_rows_of_the_next_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows have arrived up to the end of the batch, but the search has seen those of the first pieces only."""
+    monkeypatch.setattr(ordering_stage, "_PIECE_ROWS", 2)
+    data = table([("a", time, time) for time in range(20)] + [("b", 60, 0)])
+    options = {"pattern": "A B{2}", "define": {"A": "v IN (3, 8, 13)"}, "measures": {"last": "last(B.v)"}}
+    assert [row["last"] for row in find(data, **options)] == [5, 10, 15]
 
 
 def test_measures_of_one_row_and_of_all_rows() -> None:
