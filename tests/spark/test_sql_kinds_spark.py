@@ -56,6 +56,12 @@ QUERIES = {
     "an inner join after a left join": f"""
         SELECT l.ts AS at, l.n, r.n AS m, s.n AS o FROM l LEFT JOIN r ON {NEAR} AND r.n > 5
         JOIN s ON s.k = l.k AND s.ts BETWEEN l.ts AND l.ts + INTERVAL 1 SECOND AND coalesce(r.n, 0) < s.n""",
+    "right, after an inner join with the same key": f"""
+        SELECT s.ts AS at, l.k, r.k AS rk, s.k AS sk, l.n FROM l JOIN r ON {NEAR}
+        RIGHT JOIN s ON s.k = r.k AND s.ts BETWEEN r.ts AND r.ts + INTERVAL 1 SECOND""",
+    "full, after an inner join with the same key": f"""
+        SELECT coalesce(l.ts, s.ts) AS at, l.k, s.k AS sk, l.n FROM l JOIN r ON {NEAR}
+        FULL JOIN s ON s.k = r.k AND s.ts BETWEEN r.ts AND r.ts + INTERVAL 1 SECOND AND l.n > 0""",
     "left, by computed keys": """
         SELECT l.ts AS at, l.k, r.k AS rk, l.g, r.g AS rg FROM l LEFT JOIN r ON upper(l.g) = upper(r.g) AND l.k + 1 = r.k
         AND r.ts BETWEEN l.ts - INTERVAL 1 SECOND AND l.ts + INTERVAL 2 SECONDS AND l.n < r.n + 10""",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -21,12 +21,14 @@ class TimeMarks:
     watermark_delay : how far they may be behind the clocks of its sources.
     watermark : the delay of a watermark that was given to it, or of its sources; None where there is none.
     exact : whether no stream before has a learned lateness, so that the delay does not grow while a query runs.
+    offsets : how far it is, at least and at most, from an origin that the marked times of a row share; None if unknown.
     """
 
     delay: int | None = None
     watermark_delay: int = 0
     watermark: int | None = None
     exact: bool = False
+    offsets: tuple[int, int] | None = None
 
     def smaller_with(self, other: TimeMarks, further: int) -> TimeMarks:
         """Return the marks of the smaller of this time and another one; its delay is longer by `further`.
@@ -35,14 +37,22 @@ class TimeMarks:
         the largest smaller time seen is behind both.
 
         >>> TimeMarks(5, 3, 4).smaller_with(TimeMarks(2, 7, None), 10)
-        TimeMarks(delay=15, watermark_delay=7, watermark=None, exact=False)
+        TimeMarks(delay=15, watermark_delay=7, watermark=None, exact=False, offsets=None)
         """
         return TimeMarks(
             None if self.delay is None or other.delay is None else max(self.delay, other.delay) + further,
             max(self.watermark_delay, other.watermark_delay),
             None if self.watermark is None or other.watermark is None else max(self.watermark, other.watermark),
             self.exact and other.exact,
+            None
+            if self.offsets is None or other.offsets is None
+            else (min(self.offsets[0], other.offsets[0]), min(self.offsets[1], other.offsets[1])),
         )
+
+    def shifted(self, shift: tuple[int, int] | None) -> tuple[int, int] | None:
+        """Return its offsets from another origin, from which its own origin is `shift`."""
+        low, high = self.offsets or (0, 0)
+        return None if shift is None else (low + shift[0], high + shift[1])
 
     @property
     def known(self) -> int | None:
@@ -91,6 +101,35 @@ class Stream:
 
     def marks_of(self, column: str) -> TimeMarks:
         return self.marks.get(column, TimeMarks())
+
+    def apart(self, column: str, time: str) -> tuple[int, int] | None:
+        """Return how far a column is from a time of the same row, at least and at most; None if that is unknown.
+
+        >>> times = {"a": TimeMarks(offsets=(0, 0)), "b": TimeMarks(offsets=(-5, 60))}
+        >>> Stream("left", pa.schema([]), times).apart("a", "b")
+        (-60, 5)
+        """
+        if column == time:
+            return 0, 0
+        one, other = self.marks_of(column).offsets, self.marks_of(time).offsets
+        return None if one is None or other is None else (one[0] - other[1], one[1] - other[0])
+
+    def marks_after(self, column: str, time: str, after: TimeMarks) -> TimeMarks | None:
+        """Return the marks of a column in the results of an operator by a time; None if it is no time of known delay.
+
+        after : the marks of `time` in the results, with how far the stream's origin is from that of the results as
+            offsets.
+        """
+        apart, known = self.apart(column, time), self.marks_of(column)
+        if apart is None:
+            return None
+        offsets = known.shifted(after.offsets)
+        if column == time:
+            return replace(after, offsets=offsets)
+        # It is so far from the time, but rows without that time may come out as late as they came.
+        low, high = apart
+        delay = max(known.delay or 0, (after.delay or 0) + high - low)
+        return TimeMarks(delay, max(known.watermark_delay, after.watermark_delay - low), None, after.exact, offsets)
 
     def find(self, name: object, option: str) -> str:
         """Find a column as Spark does: exactly, else case-insensitively unless `case_sensitive`."""

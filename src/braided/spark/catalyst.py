@@ -90,6 +90,11 @@ class PlanNode:
         return [Attribute(_id_of(column), str(column.name())) for column in _items(self._java.output())]
 
     @property
+    def metadata(self) -> list[dict[str, Any]]:
+        """The metadata of the output's columns."""
+        return [json.loads(str(column.metadata().json())) for column in _items(self._java.output())]
+
+    @property
     def is_streaming(self) -> bool:
         """Whether a stream is below."""
         return bool(self._java.isStreaming())

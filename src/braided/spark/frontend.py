@@ -131,7 +131,15 @@ def run(
         assert plan.operator.idle is not None
         ticks, watched.ticks = make_ticks(session, plan.operator.idle, home)
     dataflow = Dataflow(
-        plan.operator, inputs, fields, metric, routing, plan.propagated_delay, home, _time_columns(operator), ticks
+        plan.operator,
+        inputs,
+        fields,
+        metric,
+        routing,
+        plan.propagated_delay,
+        home,
+        _time_columns(operator, plan.times),
+        ticks,
     )
     results = stateful(dataflow)
     if plan.residual is None:
@@ -142,9 +150,13 @@ def run(
     return results.drop(COLUMN) if plan.propagated_delay is not None else results
 
 
-def _time_columns(columns: Sequence[Column]) -> dict[str, int]:
-    """Return those columns of a result that are times of a stream's rows, each with the stream."""
-    return {c.name: c.stream for c in columns if isinstance(c, InputColumn) and c.marks is not None}
+def _time_columns(columns: Sequence[Column], times: Sequence[str]) -> dict[str, int]:
+    """Return those columns of a result that are the times of a stream for the operator, each with the stream."""
+    return {
+        c.name: c.stream
+        for c in columns
+        if isinstance(c, InputColumn) and c.marks is not None and c.source == times[c.stream]
+    }
 
 
 def _awaited(plan: Plan) -> dict[int, bool]:
@@ -181,7 +193,9 @@ def _marks(plan: Plan, lengthened: Lengthened) -> Callable[[InputColumn, TimeMar
 
 
 def _wait(plan: Plan, column: InputColumn, waits: Sequence[int | None]) -> int | None:
-    """Return the delay of a time column's watermark; if all inputs make up one column, the shortest."""
+    """Return the delay of a column's watermark; if all inputs make up one time, the shortest; None for other times."""
+    if column.source != plan.times[column.stream]:
+        return None
     if isinstance(plan.spec, OrderSpec):
         return min((wait for wait in waits if wait is not None), default=None)
     return waits[column.stream]

@@ -13,6 +13,7 @@ from braided.errors import OptionError
 from braided.operators.stream import Stream, TimeMarks
 from braided.runtime.input_parts import COLUMN as PART
 from braided.spark.arrow_types import arrow_of
+from braided.spark.mixed_streams import with_later_rows
 from braided.spark.watermark import marks_of
 from braided.time.propagated_delay import COLUMN
 
@@ -68,7 +69,7 @@ def stream_of(frame: DataFrame, label: str) -> Stream:
     return Stream(
         label,
         arrow_schema(frame, label),
-        {name: time_marks for name, time_marks in marks.items() if time_marks != TimeMarks()},
+        with_later_rows(frame, {name: known for name, known in marks.items() if known != TimeMarks()}),
         frozenset(collated),
         str(frame.sparkSession.conf.get("spark.sql.caseSensitive")).lower() == "true",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -34,6 +34,7 @@ from braided.plan.nodes import (
 from braided.plan.smaller_time import check_time, smaller_time
 from braided.spark.analysis import SparkAnalysis
 from braided.spark.run_plan import run_plan
+from braided.time.lateness import Lateness
 from braided.typing import Duration, Keys, LatenessOption
 
 if TYPE_CHECKING:
@@ -112,7 +113,8 @@ class Query:
                 if missing:
                     raise OptionError(f"union: {which} stream has no column {missing[0]!r}; select it in both")
         plan = combine([self.plan, *(other.plan for other in others)], Union)
-        return _checked("union", "", Query(plan, self.time, self.lateness))
+        lateness = _longest([self.lateness, *(other.lateness for other in others)])
+        return _checked("union", "", Query(plan, self.time, lateness))
 
     def join(self, other: Query, *, time: Literal["left", "min"] = "left", **options: Any) -> Query:
         """Join with another query: see `braided.join` for the options. The times are those of the two queries.
@@ -284,6 +286,15 @@ def _refuse_side(options: Mapping[str, Any], function: str) -> None:
 def _check_query(other: object, step: str) -> None:
     if not isinstance(other, Query):
         raise OptionError(f"{step}: expected a query, not {type(other).__name__}; write braided.stream(df, time='ts')")
+
+
+def _longest(lateness: Sequence[LatenessOption | None]) -> LatenessOption | None:
+    """Return the lateness of several streams as one: the longest, or else what is learned."""
+    known = [rule for rule in lateness if rule is not None]
+    if len(known) < len(lateness):
+        return None
+    learned = [rule for rule in known if rule == "auto" or isinstance(rule, Lateness)]
+    return learned[0] if learned else max(known, key=lambda rule: parse_duration(rule, "lateness"))
 
 
 def make_query(frame: DataFrame, time: str, lateness: LatenessOption | None) -> Query:

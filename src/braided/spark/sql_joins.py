@@ -68,12 +68,13 @@ class _Copies:
         """The result's name of each column."""
         self._needed = needed
 
-    def copy(self, side: int, column: exp.Column, name: str) -> None:
-        """Add a copy of a key column to its input, if it is read."""
-        if (column.table, column.name) not in self._needed:
+    def copy(self, side: int, columns: Sequence[tuple[str, str]], name: str) -> None:
+        """Add a copy of a key column to its input, if it is read; `columns` are all that it stands for."""
+        read = [column for column in columns if column in self._needed]
+        if not read:
             return
         copy = numbered(f"{name}__copy", self.after.values())
-        self.after[column.table, column.name] = copy
+        self.after |= dict.fromkeys(read, copy)
         changed = self.sides[side].then(partial(Project, expressions=("*", f"{quoted(name)} AS {quoted(copy)}")))
         self.sides = (changed, self.sides[1]) if side == 0 else (self.sides[0], changed)
 
@@ -161,9 +162,10 @@ class JoinPlanner:
             # different, or be null where this column is not, it is copied into another column.
             inputs.after[b.table, b.name] = name(a)
             if step.how != "inner" or of_a != of_b or isinstance(of_b, DoubleType | FloatType):
-                inputs.copy(1, b, name(b))
+                inputs.copy(1, [(b.table, b.name)], name(b))
             if step.how in ("right", "full"):
-                inputs.copy(0, a, name(a))
+                # After an inner join it may be the key of several streams.
+                inputs.copy(0, [column for column, known in names.items() if known == name(a)], name(a))
         letters = dict.fromkeys(step.left, "l") | {step.right: "r"}
         conditions = [f"({_sided(part, letters, names)})" for part in rest]
         if step.how != "inner":
@@ -210,7 +212,7 @@ class JoinPlanner:
         keys: list[tuple[str, str]] = []
         for a, b in step.keys:
             keys.append((names[a.table, a.name], names[b.table, b.name]))
-            inputs.copy(1, b, names[b.table, b.name])
+            inputs.copy(1, [(b.table, b.name)], names[b.table, b.name])
         return AsofSpec(
             on=keys or None,
             time=(names[step.times[0].table, step.times[0].name], names[step.times[1].table, step.times[1].name]),

@@ -29,10 +29,11 @@ WATERMARK = "spark.watermarkDelayMs"
 # How far a result's time may be behind the largest time of its column, and behind its sources' clocks.
 DELAY = "braided.delayUs"
 EXACT = "braided.delayIsExact"
+OFFSETS = "braided.offsetsUs"
 BEHIND = "braided.behindUs"
 # The sources have a watermark, but the result has none, since theirs is too short.
 UNMARKED = "braided.watermarkTooShort"
-MARKS = (WATERMARK, DELAY, EXACT, BEHIND, UNMARKED)
+MARKS = (WATERMARK, DELAY, EXACT, OFFSETS, BEHIND, UNMARKED)
 
 # For these operators a longer delay is harmless. They do not use the watermark; `Deduplicate` only forgets rows later.
 TRANSPARENT = {
@@ -55,24 +56,27 @@ _NAMES = {
 
 def marks_of(metadata: Mapping[str, Any]) -> TimeMarks:
     """Return the marks in a column's metadata."""
-    delay, watermark = metadata.get(DELAY), metadata.get(WATERMARK)
+    delay, watermark, offsets = (metadata.get(key) for key in (DELAY, WATERMARK, OFFSETS))
     return TimeMarks(
         None if delay is None else int(delay),
         int(metadata.get(BEHIND, 0)),
         None if watermark is None else int(watermark) * 1000,
         EXACT in metadata,
+        None if offsets is None else (int(offsets[0]), int(offsets[1])),
     )
 
 
-def to_metadata(marks: TimeMarks, watermark_ms: int | None, *, unmarked: bool) -> dict[str, int]:
+def to_metadata(marks: TimeMarks, watermark_ms: int | None, *, unmarked: bool) -> dict[str, Any]:
     """Return marks as metadata, with the watermark that the inputs actually have."""
-    metadata = {BEHIND: marks.watermark_delay}
+    metadata: dict[str, Any] = {BEHIND: marks.watermark_delay}
     if unmarked:
         metadata[UNMARKED] = 1
     if marks.delay is not None:
         metadata[DELAY] = marks.delay
     if marks.exact:
         metadata[EXACT] = 1
+    if marks.offsets is not None:
+        metadata[OFFSETS] = list(marks.offsets)
     if watermark_ms is not None:
         metadata[WATERMARK] = watermark_ms
     return metadata

@@ -66,6 +66,10 @@ class Window(_Stays):
         other = clocks[1 - side]
         return MIN_TIME if other is None else clamp(other - self.retention(side))
 
+    def apart(self, side: int) -> tuple[int, int]:
+        """How far this side's time is from the left one in a result, at least and at most."""
+        return (self.lo, self.hi) if side else (0, 0)
+
     def result_delay(self, side: int) -> int:
         """How far behind the largest result time seen a result's time of this side may be.
 
@@ -112,6 +116,10 @@ class Span(_Stays):
                 oldest = min(oldest, clock - self.lateness[other])
         return clamp(oldest - self.within)
 
+    def apart(self, side: int) -> tuple[int, int]:
+        """How far this side's time is from the first one in a result, at least and at most."""
+        return (-self.within, self.within) if side else (0, 0)
+
     def result_delay(self, side: int) -> int:
         """How far behind the largest result time seen a result's time of this side may be, as for `Window`."""
         return max(self.lateness[side], max(self._others(side)) + 2 * self.within)
@@ -137,6 +145,12 @@ class AsofSpan:
     tolerance: int | None
     back: bool
     lateness: tuple[int, ...]
+
+    def apart(self, side: int) -> tuple[int, int] | None:
+        """How far this side's time is from the left one in a result, at least and at most; None for any distance."""
+        if side == 0:
+            return 0, 0
+        return None if self.tolerance is None else (-self.tolerance * self.back, self.tolerance * (self.reach > 0))
 
     def result_delay(self, side: int) -> int:
         """How far behind the largest result time seen a result's time of this side may be.

@@ -7,7 +7,7 @@ from braided.operators.asof.asof_join import AsofJoin
 from braided.operators.asof.closest import Search
 from braided.operators.asof.spec import AsofSpec
 from braided.operators.column_names import find_names, result_columns
-from braided.operators.join.build import stream_rules
+from braided.operators.join.build import origin_shift, stream_rules
 from braided.operators.late_rows import with_late
 from braided.operators.physical import EngineFeatures, InputColumn, Plan, watermark_after
 from braided.operators.stream import Stream, TimeMarks
@@ -54,14 +54,16 @@ def build_asof(spec: AsofSpec, streams: tuple[Stream, ...], setting: EngineFeatu
     columns = []
     for column in operator.columns:
         side, marks = column.side, None
-        # Without a tolerance the right row of a result may have any age, so its time has no marks.
-        if column.source == names.times[side] and (side == 0 or spec.tolerance is not None):
-            marks = TimeMarks(
+        # Without a tolerance the right row of a result may have any age, so its times have no marks.
+        if side == 0 or spec.tolerance is not None:
+            after = TimeMarks(
                 span.result_delay(side),
                 watermark_delays[side],
                 watermark_after(known[side], watermark_delays[side]),
                 exact,
+                origin_shift(known, side, span.apart(side)),
             )
+            marks = streams[side].marks_after(column.source, names.times[side], after)
         columns.append(InputColumn(column.name, side, column.source, marks, nullable=outer and side == 1))
     plan = Plan(
         spec,

@@ -160,14 +160,39 @@ def mark_times(
         max(stream.marks_of(time).watermark_delay, window.lateness[side]) + window.watermark_reach(side)
         for side, (stream, time) in enumerate(zip(streams, times, strict=True))
     )
+    known = [stream.marks_of(time) for stream, time in zip(streams, times, strict=True)]
+    after = [
+        TimeMarks(
+            window.result_delay(side),
+            delay,
+            watermark_after(known[side], delay),
+            are_fixed(rules),
+            origin_shift(known, side, window.apart(side)),
+        )
+        for side, delay in enumerate(watermark_delays)
+    ]
     out = []
     for column in columns:
-        side, marks = column.side, None
-        if column.source == times[side]:
-            watermark = watermark_after(streams[side].marks_of(times[side]), watermark_delays[side])
-            marks = TimeMarks(window.result_delay(side), watermark_delays[side], watermark, are_fixed(rules))
+        side = column.side
+        marks = streams[side].marks_after(column.source, times[side], after[side])
         out.append(InputColumn(column.name, side, column.source, marks))
     return tuple(out), watermark_delays
+
+
+def origin_shift(times: Sequence[TimeMarks], side: int, apart: tuple[int, int] | None) -> tuple[int, int] | None:
+    """Return how far the origin of a stream's times is from that of the first stream's in the results of a join.
+
+    times : the marks of the time of each stream.
+    apart : how far this stream's time is from that of the first one; None for any distance.
+
+    >>> origin_shift([TimeMarks(), TimeMarks(offsets=(0, 5))], 1, (-1, 10))
+    (-6, 10)
+    """
+    if side == 0 or apart is None:
+        return (0, 0) if side == 0 else None
+    low, high = times[0].offsets or (0, 0)
+    own = times[side].offsets or (0, 0)
+    return low + apart[0] - own[1], high + apart[1] - own[0]
 
 
 def window_join(

@@ -9,7 +9,7 @@ from braided.operators.order.order_operator import LATE, SEQ, OrderOperator
 from braided.operators.order.spec import OrderSpec
 from braided.operators.physical import Column, ComputedColumn, EngineFeatures, InputColumn, Plan, watermark_after
 from braided.operators.stream import Stream, TimeMarks
-from braided.time.resolve import least, resolve_idle, resolve_rules
+from braided.time.resolve import are_fixed, least, resolve_idle, resolve_rules
 
 
 def build_order(spec: OrderSpec, streams: tuple[Stream, ...], setting: EngineFeatures) -> Plan:
@@ -36,9 +36,12 @@ def build_order(spec: OrderSpec, streams: tuple[Stream, ...], setting: EngineFea
     watermark_delays = tuple(
         max(stream.marks_of(time).watermark_delay, least(rule)) for stream, rule in zip(streams, rules, strict=True)
     )
-    marks = TimeMarks(None, max(watermark_delays), watermark_after(streams[0].marks_of(time), max(watermark_delays)))
+    first = streams[0]
+    watermark = watermark_after(first.marks_of(time), max(watermark_delays))
+    exact = are_fixed(rules)
+    after = TimeMarks(0 if exact else None, max(watermark_delays), watermark, exact, offsets=(0, 0))
     columns: tuple[Column, ...] = (
-        *(InputColumn(name, 0, name, marks if name == time else None) for name in schema.names),
+        *(InputColumn(name, 0, name, _marks_after(streams, name, time, after)) for name in schema.names),
         *added,
     )
     return Plan(
@@ -51,6 +54,12 @@ def build_order(spec: OrderSpec, streams: tuple[Stream, ...], setting: EngineFea
         fixed="rows of a key wait for each other on one worker",
         waits=True,
     )
+
+
+def _marks_after(streams: tuple[Stream, ...], column: str, time: str, after: TimeMarks) -> TimeMarks | None:
+    """Return the marks of a column; of several streams only the common time has any."""
+    known = len(streams) == 1 or column == time
+    return streams[0].marks_after(column, time, after) if known else None
 
 
 def _schema_text(schema: pa.Schema) -> str:

@@ -7,7 +7,7 @@ from dataclasses import fields
 from braided.errors import OptionError
 from braided.expressions.compile import Predicate
 from braided.operators.column_names import find_names
-from braided.operators.join.build import window_join
+from braided.operators.join.build import origin_shift, window_join
 from braided.operators.join.spec import JoinSpec
 from braided.operators.physical import InputColumn, Plan, watermark_after
 from braided.operators.rows_join.rows_join import RowsJoin
@@ -47,10 +47,12 @@ def build_rows_join(spec: JoinSpec, streams: tuple[Stream, ...], predicate: Pred
     columns = []
     for column in operator.columns:
         side, marks = column.side, None
-        # Without a window of time the earlier row may have any age, so its time has no marks.
-        if column.source == names.times[side] and not spec.any_time:
+        # Without a window of time the earlier row may have any age, so its times have no marks.
+        if not spec.any_time:
             watermark = watermark_after(known[side], watermark_delays[side])
-            marks = TimeMarks(ages[side], watermark_delays[side], watermark, are_fixed(rules))
+            shift = origin_shift(known, side, window.apart(side))
+            after = TimeMarks(ages[side], watermark_delays[side], watermark, are_fixed(rules), shift)
+            marks = streams[side].marks_after(column.source, names.times[side], after)
         columns.append(InputColumn(column.name, side, column.source, marks))
     return Plan(
         spec,
