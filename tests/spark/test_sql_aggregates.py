@@ -278,3 +278,15 @@ def test_six_rows_hours_apart_give_the_windows_that_spark_gives(
         found.append(read_rows(spark, tmp_path / f"{number}"))
     assert len(found[0]) == 4
     assert found[1] == found[2] == found[0]
+
+
+def test_windows_of_a_time_that_an_earlier_join_compared_are_reported(
+    spark: SparkSession, tables: tuple[Path, dict[str, pa.Table]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark refuses them when the query starts, and does not say that a join took the watermark away."""
+    streams = {name: braided.files(spark, str(tables[0] / name)).withWatermark("ts", "3 seconds") for name in tables[1]}
+    three = f"{JOINED} JOIN alerts b ON b.phone = a.phone AND b.ts BETWEEN a.ts AND a.ts + INTERVAL 1 SECOND"
+    for time, is_reported in (("a.ts", False), ("c.ts", True)):
+        caplog.clear()
+        braided.sql(spark, f"SELECT stddev(c.v) AS x FROM {three} GROUP BY window({time}, '5 seconds')", streams)
+        assert ("c.ts has no watermark after the joins" in caplog.text) == is_reported

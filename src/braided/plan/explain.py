@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from braided.operators.aggregate.partial import PartialAggregate
@@ -37,13 +38,14 @@ def _below(node: Node) -> list[Node]:
 
 
 def spelled(text: str, names: Mapping[str, str]) -> str:
-    """Return a text in which columns have the users' names.
+    """Return a text in which columns have the users' names, without the side of a join.
 
-    >>> spelled("max(`c__n`) by c__name", {"c__n": "c.N", "c__name": "c.Name"})
+    >>> spelled("max(`c__n`) by r.c__name", {"c__n": "c.N", "c__name": "c.Name"})
     'max(c.N) by c.Name'
     """
     for name in sorted(names, key=len, reverse=True):
-        text = text.replace(f"`{name}`", names[name]).replace(name, names[name])
+        plain, shown = re.escape(name), names[name].replace("\\", r"\\")
+        text = re.sub(rf"(?:\b[lr]\.)?(?:`{plain}`|{plain})", shown, text)
     return text
 
 

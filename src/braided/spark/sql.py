@@ -378,6 +378,8 @@ class _Query:
             )
         except OptionError as error:
             raise OptionError(spelled(str(error), joins.spelling)) from error
+        if isinstance(grouped, str):
+            self._warn_if_lost(select, sources, joins, result)
         view = self.views.add(result)
         select.set("from_" if "from_" in select.args else "from", exp.From(this=exp.to_table(view)))
         if not isinstance(grouped, str):
@@ -414,6 +416,22 @@ class _Query:
                 " and ".join(cut.columns),
                 why,
             )
+
+    def _warn_if_lost(
+        self, select: exp.Select, sources: Mapping[str, Source], joins: JoinPlan, result: DataFrame
+    ) -> None:
+        """Warn that Spark's own aggregate is by a time whose watermark ends at a join."""
+        group = select.args.get("group")
+        for column in [] if group is None else group.find_all(exp.Column):
+            source, name = sources.get(column.table), joins.names.get((column.table, column.name))
+            if source is None or name is None or column.name not in source.marked:
+                continue
+            if WATERMARK not in (result.schema[name].metadata or {}):
+                _log.warning(
+                    "sql: %s has no watermark after the joins, so Spark refuses windows of it in append mode: only the "
+                    "times by which the last join compares its streams keep theirs; group by one of those",
+                    joins.spelling.get(name, name),
+                )
 
     def _input(self, node: exp.Expression, source: Any) -> DataFrame:
         """Return an input of a SELECT as a DataFrame; its own joins have already been cut."""
