@@ -79,7 +79,9 @@ def test_the_marks_of_a_group_survive_the_way_out_of_its_structs(pair: tuple[Dat
     streams = {"a": pair[0], "b": pair[1]}
     group = braided.join_group(joins, streams=streams, time="ts", memory=100, lateness="5 seconds")
     rows = group.where("join = 'j'").select("j.*")
-    assert rows.schema["ts"].metadata == {"braided.delayUs": 25 * SECOND, "braided.behindUs": 15 * SECOND}
+    assert rows.schema["ts"].metadata == {
+        "braided.delayUs": 25 * SECOND, "braided.delayIsExact": 1, "braided.offsetsUs": [0, 0], "braided.behindUs": 15 * SECOND,
+    }  # fmt: skip
 
 
 @pytest.mark.slow

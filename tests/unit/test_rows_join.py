@@ -252,8 +252,8 @@ def test_results_are_behind_by_the_window_alone() -> None:
     """Rows leave in order, so the plan does not add the lateness; without a window nobody may rely on a time."""
     plan = plan_of(within=("3 us", "5 us"), lateness="7 us")
     marks = {column.name: column.marks for column in plan.columns if isinstance(column, InputColumn)}
-    assert marks["t"] == TimeMarks(delay=3, watermark_delay=12, exact=True)
-    assert marks["t_right"] == TimeMarks(delay=5, watermark_delay=12, exact=True)
+    assert marks["t"] == TimeMarks(delay=3, watermark_delay=12, exact=True, offsets=(0, 0))
+    assert marks["t_right"] == TimeMarks(delay=5, watermark_delay=12, exact=True, offsets=(-5, 3))
     untimed = plan_of(lateness="7 us")
     assert all(column.marks is None for column in untimed.columns if isinstance(column, InputColumn))
     assert plan.fixed is not None

@@ -149,7 +149,7 @@ def test_what_an_operator_hands_on_travels_in_the_plan() -> None:
     plan = build(first, streams(first))
     result = plan.as_stream("left")
     assert result.schema.names == ["k", "t", "v", "t_right", "v_right"]
-    assert result.marks_of("t") == TimeMarks(delay=25_000_000, watermark_delay=15_000_000, exact=True)
+    assert result.marks_of("t") == TimeMarks(25_000_000, 15_000_000, exact=True, offsets=(0, 0))
     second = JoinSpec(on="k", time="t", within="1 second", lateness="2 seconds", suffixes=("", "_b"))
     after = build(second, [result, Stream("right", ROWS)])
     assert after.operator.lateness == (27_000_000, 2_000_000)
@@ -186,7 +186,8 @@ def test_the_joins_of_a_group_mark_their_times() -> None:
     nested = build(spec, streams(spec)).columns[1]
     assert isinstance(nested, Nested)
     marks = {column.name: column.marks for column in nested.columns if isinstance(column, InputColumn)}
-    assert marks["t"] == marks["t_right"] == TimeMarks(25_000_000, watermark_delay=15_000_000, exact=True)
+    assert marks["t"] == TimeMarks(25_000_000, 15_000_000, exact=True, offsets=(0, 0))
+    assert marks["t_right"] == TimeMarks(25_000_000, 15_000_000, exact=True, offsets=(-10_000_000, 10_000_000))
     assert marks["k"] is None
 
 
