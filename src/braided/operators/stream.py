@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from braided.durations import format_duration
 from braided.errors import OptionError
 from braided.routing.key_hashes import KeyHasher, common_key_type
 from braided.time.lateness import Lateness
@@ -22,6 +23,8 @@ class TimeMarks:
     watermark : the delay of a watermark that was given to it, or of its sources; None where there is none.
     exact : whether no stream before has a learned lateness, so that the delay does not grow while a query runs.
     offsets : how far it is, at least and at most, from an origin that the marked times of a row share; None if unknown.
+    optional : whether rows without it, from an outer join, are among the rows.
+    mixed : whether rows that waited by another time are among rows that lack that time and so did not wait.
     """
 
     delay: int | None = None
@@ -29,6 +32,8 @@ class TimeMarks:
     watermark: int | None = None
     exact: bool = False
     offsets: tuple[int, int] | None = None
+    optional: bool = False
+    mixed: bool = False
 
     def smaller_with(self, other: TimeMarks, further: int) -> TimeMarks:
         """Return the marks of the smaller of this time and another one; its delay is longer by `further`.
@@ -37,7 +42,7 @@ class TimeMarks:
         the largest smaller time seen is behind both.
 
         >>> TimeMarks(5, 3, 4).smaller_with(TimeMarks(2, 7, None), 10)
-        TimeMarks(delay=15, watermark_delay=7, watermark=None, exact=False, offsets=None)
+        TimeMarks(delay=15, watermark_delay=7, watermark=None, exact=False, offsets=None, optional=False, mixed=False)
         """
         return TimeMarks(
             None if self.delay is None or other.delay is None else max(self.delay, other.delay) + further,
@@ -47,6 +52,8 @@ class TimeMarks:
             None
             if self.offsets is None or other.offsets is None
             else (min(self.offsets[0], other.offsets[0]), min(self.offsets[1], other.offsets[1])),
+            self.optional and other.optional,
+            self.mixed or other.mixed,
         )
 
     def shifted(self, shift: tuple[int, int] | None) -> tuple[int, int] | None:
@@ -66,6 +73,12 @@ class TimeMarks:
         (5, 10, 7)
         """
         own = self.delay or 0
+        if self.mixed and isinstance(rule, int):
+            raise OptionError(
+                f"lateness={format_duration(rule)!r}: no fixed lateness holds for this time: an outer or anti join "
+                "before compares another time, which some rows lack; these came out at once, and others waited. Join "
+                "by this time first, or leave lateness= out for this stream, so that it is learned"
+            )
         if isinstance(rule, int):
             return own + rule
         if rule is None and self.known is not None:
@@ -114,22 +127,30 @@ class Stream:
         one, other = self.marks_of(column).offsets, self.marks_of(time).offsets
         return None if one is None or other is None else (one[0] - other[1], one[1] - other[0])
 
-    def marks_after(self, column: str, time: str, after: TimeMarks) -> TimeMarks | None:
+    def marks_after(self, column: str, time: str, after: TimeMarks, *, waits: bool = False) -> TimeMarks | None:
         """Return the marks of a column in the results of an operator by a time; None if it is no time of known delay.
 
         after : the marks of `time` in the results, with how far the stream's origin is from that of the results as
             offsets.
+        waits : whether rows with that time wait in the operator, and rows without it do not.
         """
         apart, known = self.apart(column, time), self.marks_of(column)
         if apart is None:
             return None
         offsets = known.shifted(after.offsets)
         if column == time:
-            return replace(after, offsets=offsets)
+            return replace(after, offsets=offsets, optional=known.optional)
         # It is so far from the time, but rows without that time may come out as late as they came.
         low, high = apart
-        delay = max(known.delay or 0, (after.delay or 0) + high - low)
-        return TimeMarks(delay, max(known.watermark_delay, after.watermark_delay - low), None, after.exact, offsets)
+        mixed = known.mixed or (waits and self.marks_of(time).optional)
+        return TimeMarks(
+            max(known.delay or 0, (after.delay or 0) + high - low),
+            max(known.watermark_delay, after.watermark_delay - low),
+            exact=after.exact and not mixed,
+            offsets=offsets,
+            optional=known.optional,
+            mixed=mixed,
+        )
 
     def find(self, name: object, option: str) -> str:
         """Find a column as Spark does: exactly, else case-insensitively unless `case_sensitive`."""

@@ -6,16 +6,18 @@ from pyspark.sql.types import StructField, StructType
 
 from braided.errors import OptionError
 from braided.spark.arrow_types import arrow_of
-from braided.spark.watermark import BEHIND, DELAY, OFFSETS
+from braided.spark.watermark import BEHIND, DELAY, MIXED, OFFSETS, OPTIONAL
 from braided.storage.topic import Topic, create_topic
+
+# Not that a delay is exact: readers use the progress in the topic, which is never later.
+_KEPT = (DELAY, BEHIND, OFFSETS, OPTIONAL, MIXED)
 
 
 def create_topic_of(schema: StructType, path: str) -> Topic:
     """Return the topic of rows of a schema; create it if it does not exist."""
     topic = create_topic(path, topic_schema(schema))
     marks = {
-        field.name: {m: field.metadata[m] for m in (DELAY, BEHIND, OFFSETS) if m in (field.metadata or {})}
-        for field in schema.fields
+        field.name: {m: field.metadata[m] for m in _KEPT if m in (field.metadata or {})} for field in schema.fields
     }
     marks = {column: found for column, found in marks.items() if found}
     if topic.marks != marks:

@@ -30,10 +30,12 @@ WATERMARK = "spark.watermarkDelayMs"
 DELAY = "braided.delayUs"
 EXACT = "braided.delayIsExact"
 OFFSETS = "braided.offsetsUs"
+OPTIONAL = "braided.isOptional"
+MIXED = "braided.isMixed"
 BEHIND = "braided.behindUs"
 # The sources have a watermark, but the result has none, since theirs is too short.
 UNMARKED = "braided.watermarkTooShort"
-MARKS = (WATERMARK, DELAY, EXACT, OFFSETS, BEHIND, UNMARKED)
+MARKS = (WATERMARK, DELAY, EXACT, OFFSETS, OPTIONAL, MIXED, BEHIND, UNMARKED)
 
 # For these operators a longer delay is harmless. They do not use the watermark; `Deduplicate` only forgets rows later.
 TRANSPARENT = {
@@ -63,6 +65,8 @@ def marks_of(metadata: Mapping[str, Any]) -> TimeMarks:
         None if watermark is None else int(watermark) * 1000,
         EXACT in metadata,
         None if offsets is None else (int(offsets[0]), int(offsets[1])),
+        OPTIONAL in metadata,
+        MIXED in metadata,
     )
 
 
@@ -73,8 +77,8 @@ def to_metadata(marks: TimeMarks, watermark_ms: int | None, *, unmarked: bool) -
         metadata[UNMARKED] = 1
     if marks.delay is not None:
         metadata[DELAY] = marks.delay
-    if marks.exact:
-        metadata[EXACT] = 1
+    flags = {EXACT: marks.exact, OPTIONAL: marks.optional, MIXED: marks.mixed}
+    metadata |= {key: 1 for key, is_set in flags.items() if is_set}
     if marks.offsets is not None:
         metadata[OFFSETS] = list(marks.offsets)
     if watermark_ms is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from braided.durations import format_duration
 from braided.operators.asof.asof_join import AsofJoin
 from braided.operators.asof.closest import Search
@@ -63,7 +65,9 @@ def build_asof(spec: AsofSpec, streams: tuple[Stream, ...], setting: EngineFeatu
                 exact,
                 origin_shift(known, side, span.apart(side)),
             )
-            marks = streams[side].marks_after(column.source, names.times[side], after)
+            marks = streams[side].marks_after(column.source, names.times[side], after, waits=outer)
+            if marks is not None and outer and side == 1:
+                marks = replace(marks, optional=True)
         columns.append(InputColumn(column.name, side, column.source, marks, nullable=outer and side == 1))
     plan = Plan(
         spec,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields, replace
 
 from braided.errors import OptionError
@@ -115,8 +115,10 @@ def _outer(
         )
     if predicate is not None:
         join = replace(join, where=predicate, where_text=spec.where)
-    columns, watermark_delays = mark_times(join.columns, streams, names.times, join.window, join.lateness)
     alone = {1 - side for side in join.preserved}
+    columns, watermark_delays = mark_times(
+        join.columns, streams, names.times, join.window, join.lateness, waits=join.untimed, alone=alone
+    )
     return Plan(
         spec,
         streams,
@@ -152,8 +154,15 @@ def mark_times(
     times: tuple[str, ...],
     window: Window | Span,
     rules: Sequence[int | Lateness],
+    *,
+    waits: Collection[int] = (),
+    alone: Collection[int] = (),
 ) -> tuple[tuple[InputColumn, ...], tuple[int, ...]]:
-    """Return result columns with the marks of their times, and how long each input's watermark must wait."""
+    """Return result columns with the marks of their times, and how long each input's watermark must wait.
+
+    waits : the streams whose rows wait until it is known that they match nothing; rows without a time do not wait.
+    alone : the streams without which rows come out.
+    """
     # A source row is at most K behind its clock. A result of another join has a distance from its inputs'
     # clocks. If it has its own watermark, its K, the distance from its own largest time, counts.
     watermark_delays = tuple(
@@ -174,7 +183,9 @@ def mark_times(
     out = []
     for column in columns:
         side = column.side
-        marks = streams[side].marks_after(column.source, times[side], after[side])
+        marks = streams[side].marks_after(column.source, times[side], after[side], waits=side in waits)
+        if marks is not None and side in alone:
+            marks = replace(marks, optional=True)
         out.append(InputColumn(column.name, side, column.source, marks))
     return tuple(out), watermark_delays
 
