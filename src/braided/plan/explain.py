@@ -38,14 +38,17 @@ def _below(node: Node) -> list[Node]:
 
 
 def spelled(text: str, names: Mapping[str, str]) -> str:
-    """Return a text in which columns have the users' names, without the side of a join.
+    """Return a text in which columns have the users' names; those that name their stream need no side of a join.
 
     >>> spelled("max(`c__n`) by r.c__name", {"c__n": "c.N", "c__name": "c.Name"})
     'max(c.N) by c.Name'
+    >>> spelled("l.left_n < r.right_n", {"left_n": "n", "right_n": "n"})
+    'l.n < r.n'
     """
     for name in sorted(names, key=len, reverse=True):
         plain, shown = re.escape(name), names[name].replace("\\", r"\\")
-        text = re.sub(rf"(?:\b[lr]\.)?(?:`{plain}`|{plain})", shown, text)
+        side = r"(?:\b[lr]\.)?" if "." in shown else ""
+        text = re.sub(rf"{side}(?:`{plain}`|{plain})", shown, text)
     return text
 
 
