@@ -126,7 +126,7 @@ def wanted(chain: Chain) -> Counter[tuple[int | None, ...]]:
         return Counter(database.sql(text).fetchall())
 
 
-@settings(max_examples=examples(3000, quick=250), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=examples(3000, quick=120), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(chain=chains())
 def test_the_time_of_a_chain_may_change_from_join_to_join(chain: Chain) -> None:
     assert run(chain) == wanted(chain)
