@@ -110,7 +110,9 @@ def test_the_result_does_not_depend_on_the_routing(case: Case) -> None:
     def holds(data: Any) -> None:
         spec = data.draw(case.specs)
         history = data.draw(histories(lateness_of(spec), twins=case.twins))
-        check_result(spec, history, data.draw(ways(len(history.rows), rerouted=True)))
+        # Some groups of joins cannot adapt: no stream is in every join.
+        rerouted = can_adapt(plan_of(spec, adaptive=True))
+        check_result(spec, history, data.draw(ways(len(history.rows), rerouted=rerouted)))
 
     holds()
 

@@ -288,12 +288,13 @@ def _clock(micros: int | None) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
-    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
+    shown = [[str(cell) for cell in row] for row in (head, *rows)]  # the names in a damaged history may be anything
+    widths = [max(len(row[i]) for row in shown) for i in range(len(head))]
     return [
         "  "
         + "  ".join(
             cell.ljust(width) if i == 0 else cell.rjust(width)
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
-        for row in (head, *rows)
+        for row in shown
     ]
